@@ -46,7 +46,7 @@ JobOptions job_of(const PlanInput& input, const std::string& strategy, const wor
 std::size_t owners_of(const JobOptions& job, const worker::StrategyKind& kind, const bench::Mesh& mesh) {
   if (kind.servers) return job.servers;
   if (!kind.ring) return 1;
-  return job.shard_group == "host" ? mesh.workers_per_host : job.shard_owners().value_or(job.workers);
+  return job.shard_group == "host" ? mesh.workers_per_host : job.shard_owners().value_or(job.data_workers());
 }
 
 bench::HostCosts costs_of(const PlanInput& input, const JobOptions& job, const bench::Mesh& mesh) {
@@ -58,9 +58,6 @@ bench::HostCosts costs_of(const PlanInput& input, const JobOptions& job, const b
 PlanRow make_row(const PlanInput& input, const std::shared_ptr<const worker::StrategyKind>& kind,
                  const std::string& strategy, const PlanChoice& choice) {
   PlanRow row{.job = job_of(input, strategy, *kind, choice), .kind = kind, .choice = choice};
-  if (row.job.mesh().divides_model())
-    fail(ErrorKind::usage, "--{}: psring plan has no model of its time; use psring compare",
-         row.job.pipeline > 1 ? "pipeline" : "tensor");
   row.label = label_of(row.job, *kind, choice);
   row.series = series_of(row.job, *kind, choice);
   row.inexact = changes_numerics(choice);
@@ -71,12 +68,12 @@ void add_step(const PlanInput& input, const App& app, PlanRow& row) {
   const worker::StrategyKind& kind = *row.kind;
   bench::Mesh mesh = input.mesh;
   if (kind.one_worker) mesh.hosts = mesh.workers_per_host = 1;
-  const bench::Workload work =
-      bench::make_workload(row.job, app.worker_registries(), owners_of(row.job, kind, mesh), input.pass_time);
-  row.step = bench::estimate_step(row.job, kind, work, mesh, costs_of(input, row.job, mesh));
+  const std::vector<bench::Workload> stages =
+      bench::make_workloads(row.job, app.worker_registries(), owners_of(row.job, kind, mesh), input.pass_time);
+  row.step = bench::estimate_step(row.job, kind, stages, mesh, costs_of(input, row.job, mesh));
   row.hosts = mesh.hosts + (mesh.hosts > 1 ? row.job.standalone_servers() : 0);
-  row.tokens = work.tokens;
-  const double rows = work.tokens ? static_cast<double>(work.rows_per_sample) : 1;
+  row.tokens = stages.front().tokens;
+  const double rows = row.tokens ? static_cast<double>(stages.front().rows_per_sample) : 1;
   row.samples_per_s = static_cast<double>(row.job.global_batch) * rows / row.step.step_s;
   const net::LinkSpec& card = mesh.hosts > 1 ? mesh.between : mesh.within;
   row.sent_bytes = row.step.link_s * card.bits_per_second / 8;

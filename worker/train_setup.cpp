@@ -135,12 +135,7 @@ void TrainSetup::describe_whole() {
   if (job_.pipeline == 1) return;
   whole_.stages =
       job_.stages.empty() ? cut_by_cost(*model_, job_.pipeline) : cut_as_listed(*model_, job_.pipeline, job_.stages);
-  std::map<std::string, SharingStages> stages_of;
-  for (std::size_t stage = 0; stage < whole_.stages.size(); ++stage)
-    for (std::size_t layer = whole_.stages[stage].begin; layer < whole_.stages[stage].end; ++layer)
-      for (const auto& list : {model_->layers[layer]->tensors(), model_->layers[layer]->buffers()})
-        for (const TensorSpec& tensor : list)
-          if (SharingStages& of = stages_of[tensor.name]; of.empty() || of.back() != stage) of.push_back(stage);
+  const std::map<std::string, SharingStages> stages_of = stages_of_tensors(*model_, whole_.stages);
   for (std::size_t i = 0; i < whole_.tensors.size(); ++i)
     whole_.stage_of[i] = stages_of.at(whole_.tensors[i].name).front();
   for (const auto& [name, stages] : stages_of) {

@@ -221,6 +221,12 @@ CollectiveTime scatter_time(const Wire& wire, std::size_t n, std::span<const dou
   return algorithm.algorithm.for_small_vectors ? direct(wire, n, part) : rounds_of(wire, n, n - 1, part);
 }
 
+CollectiveTime message_time(const Wire& wire, double bytes, double segment) {
+  const Part part = part_of(std::span(&bytes, 1), segment);
+  const double whole = part.framed / wire.bytes_per_s();
+  return {bytes, whole, whole + wire.latency_s(part.messages.back()), static_cast<double>(part.messages.size()), bytes};
+}
+
 double byteps_optimum_s(double n, double k, double bytes, double bytes_per_s) {
   return 2 * n * (n - 1) * bytes / ((n * n + k * n - 2 * k) * bytes_per_s);
 }

@@ -49,6 +49,9 @@ CollectiveTime all_reduce_time(const Wire& wire, std::size_t n, double bytes, co
 CollectiveTime scatter_time(const Wire& wire, std::size_t n, std::span<const double> units,
                             const ring::Tuning::Row& algorithm);
 
+/// A message from one rank to another.
+CollectiveTime message_time(const Wire& wire, double bytes, double segment);
+
 /// BytePS (Jiang et al., OSDI 2020, section 3.1): n hosts with a GPU worker each and k hosts with processors only,
 /// cards of B bytes a second, a gradient of M bytes. Returns the least time of a push and pull, in which each spare
 /// host takes the larger share: 2 n (n - 1) M / ((n^2 + k n - 2 k) B).

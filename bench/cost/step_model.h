@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -54,11 +55,12 @@ enum class StepStation : std::uint8_t {
 /// A step as the model sees it, in steady state.
 struct StepEstimate {
   double step_s = 0;
-  double compute_s = 0;
-  double exposed_s = 0;  ///< step - compute
+  double compute_s = 0;  ///< of the stage with the most work
+  double exposed_s = 0;  ///< step - compute - bubble; in a pipeline the mean over the stages
+  double bubble = 0;     ///< share of the step in which stages wait for messages of other stages: their mean
   double link_s = 0;     ///< time for which the busiest card carries bytes, one direction
   std::string bound;     ///< "compute", "worker link", "server link", "server", "processors", "link within host",
-                         ///< "latency"
+                         ///< "bubble", "latency"
   double bound_s = 0;    ///< time for which the bound works in a step
 };
 
@@ -66,8 +68,9 @@ struct StepEstimate {
 double update_bytes_per_element(const JobOptions& job, DType parameters, DType gradients);
 
 /// Computes the time of a step of a job on a mesh: the worker's passes in order, with the communication of its strategy
-/// in the queues of cards and servers. REQUIRES: bsp; `work` is cut among the owners of the job.
-StepEstimate estimate_step(const JobOptions& job, const worker::StrategyKind& kind, const Workload& work,
+/// in the queues of cards and servers. In a pipeline one worker of each stage is played; each waits for the others'
+/// messages. `stages`: make_workloads. REQUIRES: bsp; the work is cut among the owners of the job.
+StepEstimate estimate_step(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
                            const Mesh& mesh, const HostCosts& costs);
 
 }  // namespace psring::bench

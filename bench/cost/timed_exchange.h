@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -85,6 +86,19 @@ struct TimedGroups {
   TimedGroup owners;
   TimedGroup replicas;
 };
+
+/// The workers that divide each layer among themselves: --tensor consecutive ranks.
+TimedGroup tensor_group(const TimedJob& job);
+/// Workers of `stages` stages of one pipeline.
+TimedGroup stage_group(const TimedJob& job, std::size_t stages);
+
+/// A message to the stage before or after: the time on the card until it arrives, and the processors' work.
+struct StageMessage {
+  Leg leg;
+  std::optional<Leg> work;
+};
+/// `within`: both stages are on one host.
+StageMessage stage_message(const TimedJob& job, double bytes, bool within);
 
 std::unique_ptr<TimedExchange> make_timed_ring(const TimedJob& job);
 

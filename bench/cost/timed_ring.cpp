@@ -117,18 +117,22 @@ std::vector<Leg> TimedGroup::direct(double bytes) const {
 
 namespace {
 
-/// Hosts and workers per host of a group of `size` consecutive workers.
-std::pair<std::size_t, std::size_t> place(const Mesh& mesh, std::size_t size) {
-  const std::size_t per_host = std::min(size, mesh.workers_per_host);
+/// Hosts and workers per host of a group of `size` workers, whose ranks differ by `stride`.
+std::pair<std::size_t, std::size_t> place(const Mesh& mesh, std::size_t size, std::size_t stride = 1) {
+  const std::size_t per_host = std::min(size, std::max<std::size_t>(1, mesh.workers_per_host / stride));
   return {std::max<std::size_t>(1, size / per_host), per_host};
 }
 
+/// The data-parallel group of a worker: it skips the other workers of its copy of the model.
 TimedGroup owners_of(const TimedJob& job) {
-  const auto [hosts, per_host] = place(job.mesh, job.kind.stage == 0 ? job.mesh.workers() : job.work.layout.owners);
+  const std::size_t parts = job.job.mesh().model_workers();
+  const std::size_t all = job.mesh.workers() / parts;
+  const auto [hosts, per_host] = place(job.mesh, job.kind.stage == 0 ? all : job.work.layout.owners, parts);
   return {job, hosts, per_host};
 }
 
 TimedGroup replicas_of(const TimedJob& job) {
+  if (job.job.mesh().divides_model()) return {job, 1, 1};
   const std::size_t owners = job.kind.stage == 0 ? job.mesh.workers() : job.work.layout.owners;
   const auto [hosts, per_host] = place(job.mesh, owners);
   return {job, job.mesh.hosts / hosts, job.mesh.workers_per_host / per_host};
@@ -347,6 +351,38 @@ class Sharded final : public Ring {
 }  // namespace
 
 TimedGroups::TimedGroups(const TimedJob& job) : owners(owners_of(job)), replicas(replicas_of(job)) {}
+
+TimedGroup tensor_group(const TimedJob& job) {
+  const auto [hosts, per_host] = place(job.mesh, job.job.tensor);
+  return {job, hosts, per_host};
+}
+
+TimedGroup stage_group(const TimedJob& job, std::size_t stages) {
+  const bool one_host = job.mesh.workers_per_host >= job.job.mesh().model_workers();
+  return {job, one_host ? 1 : stages, one_host ? stages : 1};
+}
+
+/// The card is shared by those workers of a host whose neighbours are on the next host: one tensor group at most.
+StageMessage stage_message(const TimedJob& job, double bytes, bool within) {
+  const HostCosts& costs = job.costs;
+  const std::size_t senders = std::min(job.job.tensor, job.mesh.workers_per_host);
+  const Wire wire = within ? Wire(job.mesh.within, costs.within_hop_s, costs.copy_s_per_byte)
+                           : Wire(shared(job.mesh.between, senders), costs.collective.hop_s,
+                                  costs.collective.hop_s_per_byte);
+  const auto segment =
+      static_cast<double>(tuning_of(job.job).pick(job.job.pipeline, static_cast<std::size_t>(bytes)).segment_bytes);
+  const CollectiveTime time = message_time(wire, bytes, segment);
+  StageMessage message{.leg = {.station = job.station(within ? StepStation::within : StepStation::card_out),
+                               .service_s = time.occupies_s,
+                               .alone_s = time.alone_s,
+                               .drain_s = time.alone_s - time.occupies_s},
+                       .work = {}};
+  if (costs.processors <= 0) return message;
+  const double work = time.messages * costs.collective.work_s + bytes * costs.collective.work_s_per_byte;
+  const auto share = [&](std::size_t workers) { return work * static_cast<double>(workers); };
+  message.work = job.processors(share(job.mesh.workers()), share(job.mesh.workers_per_host));
+  return message;
+}
 
 std::unique_ptr<TimedExchange> make_timed_ring(const TimedJob& job) {
   if (job.kind.at_owner) return std::make_unique<Sharded>(job);

@@ -1,15 +1,19 @@
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <set>
 #include <typeinfo>
+#include <utility>
 
 #include <cxxabi.h>
 
 #include <psring/bench/cost/workload.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
+#include <psring/worker/exchange/stage_links.h>
 #include <psring/worker/model/graph.h>
+#include <psring/worker/model/parallel/cut.h>
 #include <psring/worker/pace.h>
 #include <psring/worker/server_weights.h>
 #include <psring/worker/train_setup.h>
@@ -52,68 +56,148 @@ double Workload::flops() const {
 
 namespace {
 
-/// With --compute sleep, each pass of a layer takes an equal part of the step (worker/pace.h).
-void set_sleeps(const JobOptions& job, Workload& work) {
+/// A whole model, or one part of each of its layers.
+struct Described {
+  std::unique_ptr<worker::Model> model;
+  worker::FlatModel flat;
+};
+
+Described describe(const JobOptions& job, const worker::Registries& registries, const worker::TensorPart& part) {
+  const Spec spec = Spec::parse("--model", job.model);
+  if (!part.whole() && registries.models.contains(spec.name()) && !registries.tensor_models.contains(spec.name()))
+    fail(ErrorKind::usage, "--tensor {}: --model {}: its layers cannot be divided; models that can: {}", job.tensor,
+         spec.name(), registries.tensor_models.names());
+  auto model = part.whole() ? registries.models.make(spec) : registries.tensor_models.make(spec, part);
+  worker::FlatModel flat(*model, worker::group_layers(*model, job.units));
+  if (!job.freeze.empty()) flat.freeze(worker::listed_units(flat, job.freeze));
+  return {std::move(model), std::move(flat)};
+}
+
+/// With --compute sleep, each pass of a layer takes an equal part of the step (worker/pace.h), in all stages.
+void set_sleeps(const JobOptions& job, std::vector<Workload>& stages) {
   const std::optional<Nanoseconds> step = worker::parse_compute(job.compute);
   if (!step) return;
-  const std::size_t passes = 2 * work.layers.size() - work.first_trained_layer;
-  const double each = seconds(*step) / static_cast<double>(passes * work.micro_batches);
-  for (std::size_t i = 0; i < work.layers.size(); ++i) {
-    work.layers[i].forward_s = each;
-    work.layers[i].backward_s = i >= work.first_trained_layer ? each : 0;
+  std::size_t passes = 0;
+  for (const Workload& work : stages) passes += 2 * work.layers.size() - work.first_trained_layer;
+  for (Workload& work : stages) {
+    const double each = seconds(*step) / static_cast<double>(passes * work.micro_batches);
+    for (std::size_t i = 0; i < work.layers.size(); ++i) {
+      work.layers[i].forward_s = each;
+      work.layers[i].backward_s = i >= work.first_trained_layer ? each : 0;
+    }
   }
 }
 
-/// With activation checkpointing the layers of every run but the last go forward again (worker/model/network.h).
-void add_recomputing(const worker::FlatModel& flat, Workload& work) {
-  for (std::size_t layer = work.first_trained_layer; layer < flat.runs().back().begin; ++layer)
-    work.layers[layer].backward_s += work.layers[layer].forward_s;
+/// With activation checkpointing the layers of every run but the last go forward again (worker/model/network.h). If
+/// other micro-batches went forward in between, so does the last run: in a pipeline, but for the last stage of 1f1b.
+void add_recomputing(const JobOptions& job, const worker::FlatModel& flat, bool last_stage, Workload& work) {
+  const bool alone = job.pipeline == 1 || (last_stage && job.pipeline_schedule == "1f1b");
+  const std::size_t end = alone || job.accumulate == 1 ? flat.runs().back().begin : flat.layers();
+  for (std::size_t i = work.first_trained_layer; i < end; ++i) {
+    LayerTime& layer = work.layers[i];
+    layer.backward_s += layer.forward_s;
+    layer.backward_sums.insert(layer.backward_sums.end(), layer.forward_sums.begin(), layer.forward_sums.end());
+  }
 }
 
-}  // namespace
-
-Workload make_workload(const JobOptions& job, const worker::Registries& registries, std::size_t owners,
-                       const PassTime& time) {
-  Workload work;
-  const std::unique_ptr<worker::Model> model = registries.models.make(Spec::parse("--model", job.model));
-  worker::FlatModel flat(*model, worker::group_layers(*model, job.units));
-  if (!job.freeze.empty()) flat.freeze(worker::listed_units(flat, job.freeze));
-  work.model = model->name;
-  work.tokens = model->tokens;
-  work.rows_per_sample = model->rows_per_sample;
-  work.layout = flat.layout(owners);
-  work.layout.parameter_type = parse_dtype("--precision", job.precision);
-  work.layout.gradient_type =
-      job.comm_dtype.empty() ? work.layout.parameter_type : parse_dtype("--comm-dtype", job.comm_dtype);
-  const auto kind = registries.strategies.make(Spec::parse("--strategy", job.strategy));
-  if (kind->servers) work.layout.weights = worker::server_weights(job, *kind, work.layout);
-  work.layout.piece_elements = worker::piece_elements(job, work.layout);
-  work.first_trained_layer = flat.first_trained_layer();
-  work.micro_batches = job.accumulate;
-  const std::size_t batch = std::max<std::size_t>(1, job.batch_per_worker() / job.accumulate);
-  const std::vector<worker::Shape> shapes = worker::activation_shapes(*model, batch);
+void add_layers(const worker::Model& model, const worker::FlatModel& flat, std::size_t batch, const PassTime& time,
+                Workload& work) {
+  const std::vector<worker::Shape> shapes = worker::activation_shapes(model, batch);
   const std::vector<worker::Wanted> wanted = flat.wanted();
-  for (std::size_t i = 0; i < model->layers.size(); ++i) {
-    const worker::Layer& layer = *model->layers[i];
-    const worker::Shape shape = shapes[worker::sources_of(*model, i).front()];
+  for (std::size_t i = 0; i < model.layers.size(); ++i) {
+    const worker::Layer& layer = *model.layers[i];
+    const worker::Shape shape = shapes[worker::sources_of(model, i).front()];
     const double forward = layer.flops(shape, {.dx = false, .gradients = false});
     const double all = layer.flops(shape, wanted[i]);
     const bool goes_back = wanted[i].dx || wanted[i].gradients;
-    LayerPass pass{kind_of(layer), false, forward, elements_of(*model, i, shapes), work.layout.parameter_type};
+    LayerPass pass{kind_of(layer), false, forward, elements_of(model, i, shapes), work.layout.parameter_type};
     LayerTime times{.unit = flat.unit_of(i), .forward_s = time(pass), .backward_s = 0, .flops = all};
     pass.backward = true;
     pass.flops = all - forward;
     if (goes_back) times.backward_s = time(pass);
-    work.layers.push_back(times);
+    const worker::LayerSums sums = layer.tensor_sums(shape, wanted[i]);
+    if (sums.forward > 0) times.forward_sums.push_back(static_cast<double>(sums.forward * sizeof(float)));
+    if (goes_back && sums.backward > 0)
+      times.backward_sums.push_back(static_cast<double>(sums.backward * sizeof(float)));
+    work.layers.push_back(std::move(times));
   }
-  if (job.activation_checkpointing == "unit") add_recomputing(flat, work);
-  set_sleeps(job, work);
+}
+
+/// The messages between stages, and the loss's sums over the tensor group.
+void add_messages(const worker::Model& stage, const worker::FlatModel& flat, std::size_t batch, bool last,
+                  Workload& work) {
+  const auto sizes = worker::StageLinks::sizes_of(stage, flat, last, {.max_batch = batch});
+  const auto bytes = [&](std::size_t elements) {
+    return static_cast<double>(elements * batch * size_bytes(work.layout.parameter_type));
+  };
+  work.input_bytes = bytes(sizes.input);
+  work.input_gradient_bytes = sizes.input_gradient ? work.input_bytes : 0;
+  work.output_bytes = bytes(sizes.output);
+  work.output_gradient_bytes = sizes.output_gradient ? work.output_bytes : 0;
+  if (stage.loss == nullptr) return;
+  const worker::LossExchange loss = stage.loss->tensor_sums(batch * stage.rows_per_sample);
+  if (loss.largest_f32 > 0) work.loss_sums.push_back(static_cast<double>(loss.largest_f32 * sizeof(float)));
+  if (loss.sum_f64 > 0) work.loss_sums.push_back(static_cast<double>(loss.sum_f64 * sizeof(double)));
+}
+
+void add_units(const worker::FlatModel& flat, const std::map<std::string, std::vector<std::size_t>>& stages_of,
+               Workload& work) {
   for (std::size_t unit = 0; unit < flat.units(); ++unit) {
     const auto layers = flat.layers_of(unit);
     work.unit_layers.push_back({layers.front(), layers.back() + 1});
     work.backward_layers.push_back(flat.backward_layers(unit));
+    for (const TensorLayout& tensor : work.layout.units[unit].tensors)
+      if (const auto& stages = stages_of.at(tensor.spec.name); flat.trained(unit) && stages.size() > 1)
+        work.shared.push_back(
+            {unit, static_cast<double>(tensor.spec.elements() * size_bytes(work.layout.gradient_type)), stages});
   }
-  return work;
+}
+
+std::vector<Range> stages_of_job(const JobOptions& job, const worker::Model& model) {
+  if (job.pipeline == 1) return {{0, model.layers.size()}};
+  return job.stages.empty() ? worker::cut_by_cost(model, job.pipeline)
+                            : worker::cut_as_listed(model, job.pipeline, job.stages);
+}
+
+}  // namespace
+
+std::vector<Workload> make_workloads(const JobOptions& job, const worker::Registries& registries, std::size_t owners,
+                                     const PassTime& time) {
+  const Described whole = describe(job, registries, {});
+  const std::vector<Range> stages = stages_of_job(job, *whole.model);
+  const auto stages_of = worker::stages_of_tensors(*whole.model, stages);
+  const auto kind = registries.strategies.make(Spec::parse("--strategy", job.strategy));
+  const std::size_t batch = std::max<std::size_t>(1, job.batch_per_worker() / job.accumulate);
+  std::vector<Workload> all;
+  for (const Range layers : stages) {
+    const bool last = layers.end == whole.model->layers.size();
+    const worker::TensorPart largest = job.tensor > 1 ? worker::TensorPart(job.tensor - 1, job.tensor)
+                                                      : worker::TensorPart();
+    Described part = describe(job, registries, largest);
+    if (job.pipeline > 1) {
+      part.flat = part.flat.part(layers);
+      *part.model = worker::take_stage(std::move(*part.model), layers);
+    }
+    Workload work;
+    work.model = whole.model->name;
+    work.tokens = whole.model->tokens;
+    work.rows_per_sample = whole.model->rows_per_sample;
+    work.layout = part.flat.layout(owners);
+    work.layout.parameter_type = parse_dtype("--precision", job.precision);
+    work.layout.gradient_type =
+        job.comm_dtype.empty() ? work.layout.parameter_type : parse_dtype("--comm-dtype", job.comm_dtype);
+    if (kind->servers) work.layout.weights = worker::server_weights(job, *kind, work.layout);
+    work.layout.piece_elements = worker::piece_elements(job, work.layout);
+    work.first_trained_layer = part.flat.first_trained_layer();
+    work.micro_batches = job.accumulate;
+    add_layers(*part.model, part.flat, batch, time, work);
+    if (job.activation_checkpointing == "unit") add_recomputing(job, part.flat, last, work);
+    add_messages(*part.model, part.flat, batch, last, work);
+    add_units(part.flat, stages_of, work);
+    all.push_back(std::move(work));
+  }
+  set_sleeps(job, all);
+  return all;
 }
 
 }  // namespace psring::bench

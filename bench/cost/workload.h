@@ -20,9 +20,20 @@ struct LayerTime {
   double forward_s = 0;
   double backward_s = 0;
   double flops = 0;  ///< of both passes
+  /// Bytes of the vectors that the layer sums over its tensor group after its passes, one after the other.
+  std::vector<double> forward_sums = {};
+  std::vector<double> backward_sums = {};
 };
 
-/// The work of one worker's step: its layers in forward order, and the layout that cuts their parameters.
+/// A tensor that several stages of a pipeline hold: they sum its gradient once a step.
+struct SharedGradient {
+  std::size_t unit = 0;
+  double bytes = 0;
+  std::vector<std::size_t> stages;  ///< ascending
+};
+
+/// The work of one worker's step: its layers in forward order, and the layout that cuts their parameters. In a mesh, the
+/// layers are those of one stage, and each of them is one part of a whole layer.
 struct Workload {
   std::string model;
   bool tokens = false;  ///< the model reads text
@@ -33,6 +44,13 @@ struct Workload {
   std::vector<Range> backward_layers;  ///< by unit: empty if backward does not need the unit
   std::size_t first_trained_layer = 0;
   std::size_t micro_batches = 1;
+  /// Bytes that pass between a stage and its neighbours for each micro-batch; 0: there is no such message.
+  double input_bytes = 0;  ///< activations of the stage before
+  double input_gradient_bytes = 0;
+  double output_bytes = 0;
+  double output_gradient_bytes = 0;
+  std::vector<double> loss_sums = {};  ///< bytes of the vectors that the loss sums over the tensor group, in turn
+  std::vector<SharedGradient> shared = {};
 
   /// Time of all passes of a step.
   double compute_s() const;
@@ -60,9 +78,10 @@ std::string kind_of(const worker::Layer& layer);
 /// The elements of a layer's different inputs, of its output and parameters. `shapes`: worker::activation_shapes().
 double elements_of(const worker::Model& model, std::size_t layer, std::span<const worker::Shape> shapes);
 
-/// Describes the step of one worker of a job, without its data and without memory for its parameters. `owners`: the
-/// processes that cut each unit. Throws usage, naming the flag.
-Workload make_workload(const JobOptions& job, const worker::Registries& registries, std::size_t owners,
-                       const PassTime& time);
+/// Describes the step of one worker of each stage of a job, without data and without memory for parameters: one
+/// description if there is no pipeline. Of the workers that divide a layer, the last one has the largest part. `owners`:
+/// the processes that cut each unit. Throws usage, naming the flag.
+std::vector<Workload> make_workloads(const JobOptions& job, const worker::Registries& registries, std::size_t owners,
+                                     const PassTime& time);
 
 }  // namespace psring::bench

@@ -137,6 +137,16 @@ std::vector<Range> cut_as_listed(const Model& model, std::size_t stages, const s
   return ranges_from(begins, model.layers.size());
 }
 
+std::map<std::string, std::vector<std::size_t>> stages_of_tensors(const Model& model, std::span<const Range> stages) {
+  std::map<std::string, std::vector<std::size_t>> stages_of;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage)
+    for (std::size_t layer = stages[stage].begin; layer < stages[stage].end; ++layer)
+      for (const auto& list : {model.layers[layer]->tensors(), model.layers[layer]->buffers()})
+        for (const TensorSpec& tensor : list)
+          if (auto& of = stages_of[tensor.name]; of.empty() || of.back() != stage) of.push_back(stage);
+  return stages_of;
+}
+
 Model take_stage(Model model, Range layers) {
   const bool last = layers.end == model.layers.size();
   if (layers.begin > 0) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,9 @@ std::vector<Range> cut_by_cost(const Model& model, std::size_t stages);
 /// a layer without parameters belongs to the layer before it. Throws usage if the text has another form, if stages are
 /// missing, if they leave layers out or overlap, and if a stage may not begin there.
 std::vector<Range> cut_as_listed(const Model& model, std::size_t stages, const std::string& text);
+
+/// Returns, by the name of each of the model's parameters and buffers, the stages that hold it, ascending.
+std::map<std::string, std::vector<std::size_t>> stages_of_tensors(const Model& model, std::span<const Range> stages);
 
 /// Returns one stage of a model: its layers, and the loss if it is the last stage. The figures that describe the data
 /// stay those of the whole model.

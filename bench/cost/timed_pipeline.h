@@ -1,0 +1,40 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <psring/bench/cost/timed_exchange.h>
+
+namespace psring::bench {
+
+/// What a job of workers that reach each other needs for a step.
+struct TimedPeriod {
+  double step_s = 0;
+  std::array<double, static_cast<std::size_t>(StepStation::count)> busy_s{};  ///< of the stage with the most
+  std::vector<double> waited_s;  ///< by stage: for messages of the stages before and after
+};
+
+/// One worker of each stage: they stand for the workers of all copies of the model and of all tensor ranks, which do the
+/// same at the same times. A job without a pipeline has one stage.
+class TimedPipeline {
+ public:
+  /// Arguments outlive the pipeline. `stages`: their work; `factor` and `more_s`: those of TimedWalk.
+  TimedPipeline(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
+                const Mesh& mesh, const HostCosts& costs, double factor, double more_s);
+  ~TimedPipeline();
+
+  /// Plays some steps of all stages: each acts in the order of its plan (worker::plan_stage), and waits for the messages
+  /// of its neighbours. Returns a step once all queues are as they stay.
+  TimedPeriod play();
+
+ private:
+  class Stage;
+  struct Boxes;
+  std::unique_ptr<Boxes> boxes_;
+  std::vector<std::unique_ptr<Stage>> stages_;
+};
+
+}  // namespace psring::bench
