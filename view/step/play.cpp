@@ -213,8 +213,7 @@ void check_playable(const JobOptions& job, const PlayOptions& options) {
   refuse(job.device != "cpu" || job.server_device != "cpu", "--device cuda");
   refuse(job.transport == "shm", "--transport shm");
   refuse(job.local_reduce, "--local-reduce");
-  refuse(job.pipeline > 1, "--pipeline");
-  refuse(job.tensor > 1, "--tensor");
+  refuse(job.mesh().divides_model() && job.servers > 0, "--servers in a mesh");
   refuse(job.share_host_parameters, "--share-host-parameters");
   refuse(job.shard_group == "host", "--shard-group host");
   refuse(job.encrypt, "--encrypt on");

@@ -8,6 +8,7 @@
 #include <psring/view/step/simulated_hosts.h>
 #include <psring/view/step/simulation.h>
 #include <psring/view/step/watched_group.h>
+#include <psring/worker/exchange/mesh_groups.h>
 #include <psring/worker/training.h>
 
 namespace psring::view {
@@ -68,6 +69,7 @@ class SimulatedWorker final : public SimulatedRole {
     ring::ProcessGroup* const group = made.group.get();
     if (group != nullptr) group->report_to(stream.events());
     clock_.drive(made.messages);
+    const std::optional<worker::MeshGroups> mesh = take_part(group);
     worker::Training training(setup_,
                               {.rank = {link_.rank()},
                                .shard_groups = shard_groups(setup_.job(), workers),
@@ -76,7 +78,8 @@ class SimulatedWorker final : public SimulatedRole {
                                .clock = clock_,
                                .events = stream.events(),
                                .transport = strategy.servers ? &split.others() : nullptr,
-                               .group = group},
+                               .group = mesh ? mesh->data.get() : group,
+                               .mesh = mesh ? &*mesh : nullptr},
                               hooks());
     train(training, stream.events());
     clock_.drive(nullptr);
@@ -96,6 +99,14 @@ class SimulatedWorker final : public SimulatedRole {
     if (rate > 0)
       hooks.computed = [this, rate](double flops) { clock_.sleep_until(clock_.now() + from_seconds(flops / rate)); };
     return hooks;
+  }
+
+  /// In a mesh, the worker takes its part of the model, and the groups of the mesh.
+  std::optional<worker::MeshGroups> take_part(ring::ProcessGroup* group) {
+    const Mesh mesh = setup_.job().mesh();
+    if (!mesh.divides_model()) return std::nullopt;
+    setup_.become(JobRank{link_.rank()});
+    return worker::make_mesh_groups(*group, mesh, setup_.whole().sharing);
   }
 
   void begin(std::uint64_t step, bool told) {
