@@ -3,11 +3,11 @@
 #include <set>
 
 #include <psring/cli/entries.h>
+#include <psring/cli/mesh_word.h>
 #include <psring/cli/resolve.h>
 #include <psring/cli/set_up.h>
 #include <psring/common/base/error.h>
 #include <psring/common/proc/options/table.h>
-#include <psring/worker/model/parallel/schedule.h>
 
 namespace psring::cli {
 namespace {
@@ -47,56 +47,6 @@ bool any_clash(const std::string& strategy, const std::vector<Resolved>& points,
   });
 }
 
-/// A word of --strategies: "zero3", or axes of a mesh and a strategy along the data axis: "pp:2:1f1b+ddp", "tp:2".
-struct Word {
-  std::string strategy = "ddp";
-  options::Given axes;  ///< options that the word gives
-};
-
-void add_axis(const std::string& text, const std::string& part, Word& word) {
-  const auto refuse = [&] {
-    fail(ErrorKind::usage, "--strategies: expected tp:N, pp:N, pp:N:gpipe or pp:N:1f1b, got '{}' in '{}'", part, text);
-  };
-  const bool stages = part.starts_with("pp:");
-  const std::string rest = part.substr(3);
-  const std::size_t colon = rest.find(':');
-  const std::string count = rest.substr(0, colon);
-  if (count.empty() || count.find_first_not_of("0123456789") != std::string::npos) refuse();
-  if (!word.axes.emplace(stages ? "pipeline" : "tensor", count).second) refuse();
-  if (colon == std::string::npos) return;
-  if (!stages) refuse();
-  worker::parse_pipeline_schedule(word.axes["pipeline-schedule"] = rest.substr(colon + 1));
-}
-
-/// Without a strategy, a mesh is one copy of the model.
-Word parse_word(const std::string& text, const options::Given& given) {
-  Word word;
-  bool named = false;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find('+', begin), text.size());
-    const std::string part = text.substr(begin, end - begin);
-    begin = end + 1;
-    if (part.starts_with("pp:") || part.starts_with("tp:")) {
-      add_axis(text, part, word);
-      continue;
-    }
-    if (named) fail(ErrorKind::usage, "--strategies: '{}' names two strategies", text);
-    named = true;
-    word.strategy = part;
-  }
-  for (const char* flag : {"tensor", "pipeline", "pipeline-schedule"})
-    if (!word.axes.empty() && given.contains(flag))
-      fail(ErrorKind::usage, "--{} with --strategies {}: give the mesh in one of them", flag, text);
-  if (!named) {
-    const auto size = [&](const char* axis) {
-      const auto found = word.axes.find(axis);
-      return found == word.axes.end() ? 1 : options::whole_number("--strategies", found->second);
-    };
-    word.axes["workers"] = std::to_string(size("tensor") * size("pipeline"));
-  }
-  return word;
-}
-
 }  // namespace
 
 std::vector<Entry> make_entries(const options::Given& given, const std::vector<std::string>& strategies, Sweep& sweep,
@@ -106,7 +56,8 @@ std::vector<Entry> make_entries(const options::Given& given, const std::vector<s
   for (const std::string& strategy : strategies) {
     if (std::count(strategies.begin(), strategies.end(), strategy) > 1)
       fail(ErrorKind::usage, "--strategies: '{}' is listed twice", strategy);
-    const Word word = parse_word(strategy, given);
+    MeshWord word = parse_mesh_word(strategy, given);
+    if (word.one_copy) word.axes["workers"] = std::to_string(word.parts);
     const std::shared_ptr<const worker::StrategyKind> kind =
         app.worker_registries().strategies.make(Spec::parse("--strategies", word.strategy));
     std::vector<Resolved> points;

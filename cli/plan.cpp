@@ -28,7 +28,7 @@ constexpr std::size_t kLeastCurve = 64;  ///< hosts at which the page's curves e
 
 struct PlanFlags {
   options::Given job;
-  std::vector<std::string> strategies{"ddp", "zero1", "zero2", "zero3", "ps", "ps-colocated", "ps-zero3"};
+  std::vector<std::string> strategies;
   std::vector<std::string> choose;
   std::size_t hosts = 1;
   std::size_t workers_per_host = 1;
@@ -312,9 +312,11 @@ void add_output_flags(const Flags& command, PlanFlags& flags) {
 Command add_plan(const Flags& program) {
   const Flags command = program.add_command("plan", "predict which strategy suits a cluster, before it is rented");
   auto flags = std::make_shared<PlanFlags>();  // shared: the parser fills it in, the command reads it
-  command.add("--strategies", flags->strategies, "strategies to compare, separated by commas")
+  command
+      .add("--strategies", flags->strategies,
+           "strategies to compare, separated by commas; tp:2+pp:4:1f1b+zero1 is zero1 with --tensor 2 and --pipeline 4")
       .separate_by(',')
-      .show_default();
+      .show_default(fmt::format("{}, and meshes that the model's layers allow", fmt::join(kUsualStrategies, ",")));
   command
       .add("--choose", flags->choose,
            "options that the plan may set in addition, separated by commas: compress, precision, accumulate, "

@@ -1,9 +1,12 @@
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
 #include <psring/bench/cost/fitted_costs.h>
+#include <psring/cli/mesh_word.h>
 #include <psring/cli/plan_candidates.h>
+#include <psring/cli/plan_meshes.h>
 #include <psring/cli/resolve.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
@@ -14,28 +17,49 @@ namespace {
 
 using options::Given;
 
+/// The workers of a row: all of the cluster's, but for one process, and for one copy of the model in a mesh.
+std::size_t workers_of(const PlanInput& input, const MeshWord& word, const worker::StrategyKind& kind) {
+  const std::size_t all = input.mesh.workers();
+  if (word.parts > all)
+    fail(ErrorKind::usage, "{}: the cluster has only {} workers", plan_word_text(word), all);
+  if (all % word.parts != 0)
+    fail(ErrorKind::usage, "{}: the {} workers of the cluster cannot be divided by {}", plan_word_text(word), all,
+         word.parts);
+  return kind.one_worker ? 1 : word.one_copy ? word.parts : all;
+}
+
+/// The hosts on which a row's workers are; the cluster may have more.
+bench::Mesh hosts_of(const PlanInput& input, std::size_t workers) {
+  bench::Mesh mesh = input.mesh;
+  if (workers == mesh.workers()) return mesh;
+  mesh.workers_per_host = std::min(mesh.workers_per_host, workers);
+  mesh.hosts = std::max<std::size_t>(1, workers / mesh.workers_per_host);
+  return mesh;
+}
+
 /// Resolves the job. Jobs are started with at most options::kMostProcesses workers; plans may have more.
-JobOptions job_of(const PlanInput& input, const std::string& strategy, const worker::StrategyKind& kind,
+JobOptions job_of(const PlanInput& input, const MeshWord& word, const worker::StrategyKind& kind,
                   const PlanChoice& choice) {
-  const std::size_t workers = kind.one_worker ? 1 : input.mesh.workers();
-  const std::size_t startable = std::min<std::size_t>(workers, options::kMostProcesses);
+  const std::size_t workers = workers_of(input, word, kind);
+  const std::size_t copies = workers / word.parts;
+  const std::size_t startable = std::min<std::size_t>(copies, options::kMostProcesses / word.parts) * word.parts;
   Given given = input.job;
   for (const auto& [name, text] : choice.options) given[name] = text;
   given["workers"] = std::to_string(startable);
   const std::string each = options::text_of(given, "batch-size");
   const std::size_t batch =
       options::whole_number("--global-batch", given.contains("global-batch") ? given["global-batch"] : "128");
-  if (each.empty() && batch % workers != 0)
-    fail(ErrorKind::usage, "--global-batch {}: cannot be divided evenly among {} workers", batch, workers);
+  if (each.empty() && batch % copies != 0)
+    fail(ErrorKind::usage, "--global-batch {}: cannot be divided evenly among {} workers", batch, copies);
   LeftOut left_out;
   const bool loopback = input.mesh.hosts == 1 || given.contains("link");
-  JobOptions job = resolve(given, strategy, kind, &left_out, loopback);
+  JobOptions job = resolve(given, word.strategy, kind, &left_out, loopback);
   if (job.placement == "mixed")
     job.servers = workers + job.standalone_servers();
   else if (kind.servers && job.servers == job.workers)
     job.servers = workers;
   job.workers = workers;
-  if (!each.empty()) job.global_batch = options::whole_number("--batch-size", each) * workers;
+  if (!each.empty()) job.global_batch = options::whole_number("--batch-size", each) * copies;
   if (job.accumulate > job.batch_per_worker())
     fail(ErrorKind::usage, "--accumulate {}: a worker's batch has only {} samples", job.accumulate,
          job.batch_per_worker());
@@ -55,9 +79,11 @@ bench::HostCosts costs_of(const PlanInput& input, const JobOptions& job, const b
   return costs;
 }
 
-PlanRow make_row(const PlanInput& input, const std::shared_ptr<const worker::StrategyKind>& kind,
-                 const std::string& strategy, const PlanChoice& choice) {
-  PlanRow row{.job = job_of(input, strategy, *kind, choice), .kind = kind, .choice = choice};
+PlanRow make_row(const PlanInput& input, const std::shared_ptr<const worker::StrategyKind>& kind, const MeshWord& word,
+                 const PlanChoice& choice) {
+  if (kind->servers && word.parts > 1)
+    fail(ErrorKind::usage, "{}: psring plan predicts no servers in a mesh; use psring compare", plan_word_text(word));
+  PlanRow row{.job = job_of(input, word, *kind, choice), .kind = kind, .choice = choice};
   row.label = label_of(row.job, *kind, choice);
   row.series = series_of(row.job, *kind, choice);
   row.inexact = changes_numerics(choice);
@@ -66,8 +92,7 @@ PlanRow make_row(const PlanInput& input, const std::shared_ptr<const worker::Str
 
 void add_step(const PlanInput& input, const App& app, PlanRow& row) {
   const worker::StrategyKind& kind = *row.kind;
-  bench::Mesh mesh = input.mesh;
-  if (kind.one_worker) mesh.hosts = mesh.workers_per_host = 1;
+  const bench::Mesh mesh = hosts_of(input, row.job.workers);
   const std::vector<bench::Workload> stages =
       bench::make_workloads(row.job, app.worker_registries(), owners_of(row.job, kind, mesh), input.pass_time);
   row.step = bench::estimate_step(row.job, kind, stages, mesh, costs_of(input, row.job, mesh));
@@ -83,7 +108,7 @@ void add_step(const PlanInput& input, const App& app, PlanRow& row) {
 void add_memory(const PlanInput& input, const App& app, PlanRow& row) {
   JobOptions job = row.job;
   job.data = "synthetic";
-  row.memory = job_memory(job, std::min(input.mesh.hosts, job.workers), app);
+  row.memory = job_memory(job, hosts_of(input, job.workers).hosts, app);
   row.process_bytes = static_cast<double>(row.memory.process_bytes());
   row.fits = !input.memory_bytes || row.process_bytes <= *input.memory_bytes;
 }
@@ -91,15 +116,15 @@ void add_memory(const PlanInput& input, const App& app, PlanRow& row) {
 /// Finds the rows of one strategy.
 class Candidates {
  public:
-  Candidates(const PlanInput& input, const App& app, const std::string& strategy)
+  Candidates(const PlanInput& input, const App& app, const std::string& text)
       : input_(input),
         app_(app),
-        strategy_(strategy),
-        kind_(app.worker_registries().strategies.make(Spec::parse("--strategies", strategy))) {}
+        word_(plan_word(text, input.job)),
+        kind_(app.worker_registries().strategies.make(Spec::parse("--strategies", word_.strategy))) {}
 
   std::vector<PlanRow> find() {
     std::map<std::string, std::vector<PlanRow>> tuned;  // by what makes a row: the rest only tunes
-    for (const PlanChoice& choice : plan_choices(input_.job, input_.choose, input_.mesh, *kind_))
+    for (const PlanChoice& choice : plan_choices(input_.job, input_.choose, input_.mesh, *kind_, word_))
       if (auto row = try_choice(choice)) {
         const JobOptions& job = row->job;
         tuned[fmt::format("{} {} {} {} {}", servers_text(job), job.shard_group, job.local_reduce, job.compress,
@@ -116,7 +141,7 @@ class Candidates {
  private:
   std::optional<PlanRow> try_choice(const PlanChoice& choice) {
     try {
-      PlanRow row = make_row(input_, kind_, strategy_, choice);
+      PlanRow row = make_row(input_, kind_, word_, choice);
       add_step(input_, app_, row);
       return row;
     } catch (const Error& error) {
@@ -148,7 +173,7 @@ class Candidates {
   std::optional<PlanRow> first_that_fits(const std::vector<PlanChoice>& choices) {
     std::vector<PlanRow> rows;
     try {
-      for (const PlanChoice& choice : choices) rows.push_back(make_row(input_, kind_, strategy_, choice));
+      for (const PlanChoice& choice : choices) rows.push_back(make_row(input_, kind_, word_, choice));
     } catch (const Error& error) {  // more micro-batches than samples
       if (error.kind() != ErrorKind::usage) throw;
     }
@@ -164,7 +189,7 @@ class Candidates {
 
   const PlanInput& input_;
   const App& app_;
-  const std::string strategy_;
+  const MeshWord word_;
   const std::shared_ptr<const worker::StrategyKind> kind_;
   std::map<std::string, std::string> refused_;
 };
@@ -176,10 +201,15 @@ bool comes_first(const PlanRow& a, const PlanRow& b) { return a.fits != b.fits ?
 PlanRows plan_rows(const PlanInput& input, const App& app) {
   PlanRows plan;
   std::map<std::string, std::string> refused;
-  for (const std::string& strategy : input.strategies) {
+  std::vector<std::string> words = input.strategies;
+  if (words.empty()) words.assign(std::begin(kUsualStrategies), std::end(kUsualStrategies));
+  const std::size_t asked = words.size();
+  if (input.strategies.empty()) std::ranges::copy(proposed_meshes(input, app), std::back_inserter(words));
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& strategy = words[i];
     Candidates candidates(input, app, strategy);
     std::vector<PlanRow> rows = candidates.find();
-    if (rows.empty() && candidates.refused().contains(""))
+    if (i < asked && rows.empty() && candidates.refused().contains(""))
       plan.left_out.push_back(fmt::format("{}: {}", strategy, candidates.refused().at("")));
     for (const auto& [option, reason] : candidates.refused()) refused.try_emplace(option, reason);
     std::move(rows.begin(), rows.end(), std::back_inserter(plan.rows));

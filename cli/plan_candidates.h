@@ -20,6 +20,7 @@ namespace psring::cli {
 /// The machine and the job to plan for.
 struct PlanInput {
   options::Given job;  ///< the options that were given
+  /// Strategies and meshes, as MeshWord reads them. Empty: kUsualStrategies, and proposed_meshes.
   std::vector<std::string> strategies;
   std::set<std::string> choose = {};  ///< of kChoosable: options that the plan may set, too
   bench::Mesh mesh;
@@ -29,9 +30,12 @@ struct PlanInput {
   std::optional<double> memory_bytes = std::nullopt;  ///< of a process; rows that need more come last
 };
 
+/// The strategies of a plan if none are given.
+inline constexpr const char* kUsualStrategies[] = {"ddp", "zero1", "zero2", "zero3", "ps", "ps-colocated", "ps-zero3"};
+
 /// A way to train, with its predicted step.
 struct PlanRow {
-  std::string label;  ///< "ps s=4", "zero3 shard-group=8"
+  std::string label;  ///< "ps s=4", "zero3 shard-group=8", "tp:2+ddp"
   JobOptions job;
   std::shared_ptr<const worker::StrategyKind> kind;  ///< shared by all rows of a strategy
   PlanChoice choice = {};
@@ -54,6 +58,10 @@ struct PlanRows {
   /// Why a strategy, or an option of --choose, has no row.
   std::vector<std::string> left_out = {};
 };
+
+/// The meshes that are worth a row: --tensor 1, 2, 4 or 8 within a host, --pipeline 1, 2, 4 or 8, with ddp and zero1
+/// along the data axis. None that the model's layers do not allow, and none if a mesh was given.
+std::vector<std::string> proposed_meshes(const PlanInput& input, const App& app);
 
 /// Evaluates all strategies with the options that matter to each. For each number of servers, shard group, compression
 /// and precision, one row remains: the fastest that fits into memory. If none fits, activation checkpointing and

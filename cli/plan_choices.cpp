@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <psring/cli/plan_choices.h>
+#include <psring/cli/plan_meshes.h>
 
 namespace psring::cli {
 namespace {
@@ -79,11 +80,26 @@ std::string suffix(const PlanChoice& choice, bool series) {
   return text;
 }
 
+/// Fewer choices than without a mesh, because each stage is played; a pipeline has micro-batches unless they were given.
+std::vector<PlanChoice> choices_in_mesh(std::vector<PlanChoice> choices, const Given& given,
+                                        const std::set<std::string>& choose, const worker::StrategyKind& kind,
+                                        const MeshWord& word) {
+  if (choose.contains("precision")) vary(choices, given, "precision", {"", "bf16"});
+  if (choose.contains("activation-checkpointing")) vary(choices, given, "activation-checkpointing", {"", "unit"});
+  if (word.stages > 1)
+    vary(choices, given, "accumulate", micro_batches_of(word));
+  else if (choose.contains("accumulate"))
+    vary(choices, given, "accumulate", {"", "2", "4", "8"});
+  if (kind.gathers) vary(choices, given, "prefetch", {"", "2"});
+  return choices;
+}
+
 }  // namespace
 
 std::vector<PlanChoice> plan_choices(const Given& given, const std::set<std::string>& choose, const bench::Mesh& mesh,
-                                     const worker::StrategyKind& kind) {
-  std::vector<PlanChoice> choices(1);
+                                     const worker::StrategyKind& kind, const MeshWord& word) {
+  std::vector<PlanChoice> choices{{.options = word.axes}};
+  if (word.parts > 1) return choices_in_mesh(std::move(choices), given, choose, kind, word);
   const bool several = mesh.workers_per_host > 1 && mesh.hosts > 1;
   const bool alone = !kind.servers && !kind.ring;
   if (kind.servers && !kind.colocated && !kind.one_server) vary_servers(choices, given, mesh);
@@ -112,9 +128,15 @@ std::vector<std::vector<PlanChoice>> smaller_choices(const PlanChoice& choice, c
   std::vector<PlanChoice> kept{plain};
   vary(kept, given, "activation-checkpointing", {"", "unit"});
   std::vector<std::vector<PlanChoice>> all;
+  const Given& stages = plain.options.contains("pipeline") ? plain.options : given;
+  const std::size_t least =
+      stages.contains("pipeline") ? options::whole_number("--pipeline", stages.at("pipeline")) : 1;
+  std::vector<std::string> micros{least == 1 ? "" : std::to_string(least)};
+  for (std::size_t micro = 2 * least; micro <= std::max<std::size_t>(64, least); micro *= 2)
+    micros.push_back(std::to_string(micro));
   for (const PlanChoice& one : kept) {
     all.push_back({one});
-    vary(all.back(), given, "accumulate", {"", "2", "4", "8", "16", "32", "64"});
+    vary(all.back(), given, "accumulate", micros);
   }
   return all;
 }
@@ -128,7 +150,7 @@ std::string servers_text(const JobOptions& job) {
 }
 
 std::string label_of(const JobOptions& job, const worker::StrategyKind& kind, const PlanChoice& choice) {
-  return (kind.servers ? fmt::format("{} s={}", job.strategy, servers_text(job)) : job.strategy) +
+  return (kind.servers ? fmt::format("{} s={}", job.strategy, servers_text(job)) : mesh_name(job)) +
          suffix(choice, false);
 }
 
@@ -136,7 +158,7 @@ std::vector<std::string> series_of(const JobOptions& job, const worker::Strategy
   PlanChoice named = choice;
   if (named.options.contains("shard-group")) named.options["shard-group"] = "host";  // the plan's groups are hosts
   const std::string end = suffix(named, true);
-  if (!kind.servers || choice.server_rules.empty()) return {job.strategy + end};
+  if (!kind.servers || choice.server_rules.empty()) return {mesh_name(job) + end};
   std::vector<std::string> names;
   for (const std::string& rule : choice.server_rules)
     names.push_back(fmt::format("{} s={}{}", job.strategy, rule, end));

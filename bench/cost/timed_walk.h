@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <span>
+#include <vector>
 
 #include <psring/bench/cost/timed_exchange.h>
 
@@ -39,6 +41,7 @@ class TimedWalk {
   const TimedGroup tensor_;
   const double factor_;
   const double more_s_;
+  std::map<double, std::vector<Leg>> sums_;  ///< the transfers of the tensor group's sums, by bytes
 };
 
 }  // namespace psring::bench
