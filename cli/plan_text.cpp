@@ -41,7 +41,8 @@ std::string bound_name(const std::string& bound, Language language) {
   if (language == Language::en) return bound;
   constexpr std::pair<const char*, const char*> kNames[] = {
       {"compute", "计算"},       {"worker link", "worker 网卡"},     {"server link", "server 网卡"},
-      {"server", "server 处理"}, {"link within host", "主机内链路"}, {"latency", "延迟"}};
+      {"server", "server 处理"}, {"link within host", "主机内链路"}, {"latency", "延迟"},
+      {"bubble", "气泡"}};
   for (const auto& [en, zh] : kNames)
     if (bound == en) return zh;
   return bound;
@@ -54,16 +55,31 @@ std::string plan_table(const PlanRows& plan, const bench::Mesh& mesh, const std:
       language, {"{} workers on {}; {} within a host, {} between hosts\n", "{} 个 worker，{}；主机内 {}，主机间 {}\n"},
       mesh.workers(), hosts(mesh.hosts, language), net::to_string(mesh.within), net::to_string(mesh.between));
   const bool tokens = plan.rows.front().tokens;
-  TextTable table(zh ? std::vector<std::string>{"策略", "#", "主机", "每步 ms", "暴露", tokens ? "token/s" : "样本/s",
-                                                "每主机", "发送 MB", "GiB", "受限于"}
-                     : std::vector<std::string>{"strategy", "#", "hosts", "step ms", "exposed",
-                                                tokens ? "tokens/s" : "samples/s", "per host", "sent MB", "GiB",
-                                                "bound by"});
-  for (std::size_t i = 0; i < std::min(plan.rows.size(), top); ++i) {
+  std::vector<std::string> columns =
+      zh ? std::vector<std::string>{"策略", "#", "主机", "每步 ms", "暴露", tokens ? "token/s" : "样本/s", "每主机",
+                                    "发送 MB", "GiB", "受限于"}
+         : std::vector<std::string>{"strategy", "#", "hosts", "step ms", "exposed", tokens ? "tokens/s" : "samples/s",
+                                    "per host", "sent MB", "GiB", "bound by"};
+  const std::size_t shown = std::min(plan.rows.size(), top);
+  const bool stages = std::any_of(plan.rows.begin(), plan.rows.begin() + static_cast<std::ptrdiff_t>(shown),
+                                  [](const PlanRow& row) { return row.job.pipeline > 1; });
+  constexpr std::ptrdiff_t kBubble = 5;
+  if (stages) columns.insert(columns.begin() + kBubble, zh ? "气泡" : "bubble");
+  TextTable table(columns);
+  for (std::size_t i = 0; i < shown; ++i) {
     const PlanRow& row = plan.rows[i];
-    table.add({name_of(row), std::to_string(i + 1), std::to_string(row.hosts), ms(row.step.step_s), exposed(row),
-               number(row.samples_per_s, 0), number(row.per_host(), 1), number(row.sent_bytes / 1e6, 1),
-               number(row.process_bytes / kGiB, 2) + (row.fits ? "" : "!"), bound_name(row.step.bound, language)});
+    std::vector<std::string> cells{name_of(row),
+                                   std::to_string(i + 1),
+                                   std::to_string(row.hosts),
+                                   ms(row.step.step_s),
+                                   exposed(row),
+                                   number(row.samples_per_s, 0),
+                                   number(row.per_host(), 1),
+                                   number(row.sent_bytes / 1e6, 1),
+                                   number(row.process_bytes / kGiB, 2) + (row.fits ? "" : "!"),
+                                   bound_name(row.step.bound, language)};
+    if (stages) cells.insert(cells.begin() + kBubble, row.job.pipeline > 1 ? percent(row.step.bubble) : "");
+    table.add(cells);
   }
   return text + table.plain(kColumns) + notes(plan, limit, language);
 }
@@ -90,6 +106,13 @@ std::string reason_between(const PlanRow& first, const PlanRow& second, Language
                         "：它的一步 {1} ms 中计算占 {0} ms，后者的 {3} ms 中占 {2} ms"},
                        ms(first.step.compute_s), ms(first.step.step_s), ms(second.step.compute_s),
                        ms(second.step.step_s));
+  const double idle = second.step.bubble * second.step.step_s - first.step.bubble * first.step.step_s;
+  if (idle > (second.step.step_s - first.step.step_s) / 2)
+    return names + say(language,
+                       {": its stages wait for each other in {} of a step's {} ms, the second's in {} of {} ms",
+                        "：它的各阶段在一步 {1} ms 中互相等待 {0} ms，后者在 {3} ms 中等待 {2} ms"},
+                       ms(first.step.bubble * first.step.step_s), ms(first.step.step_s),
+                       ms(second.step.bubble * second.step.step_s), ms(second.step.step_s));
   if (second.sent_bytes > 1.02 * first.sent_bytes)
     return names + say(language,
                        {": its busiest card carries {} MB a step, the second's {} MB; {}",

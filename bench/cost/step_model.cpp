@@ -38,7 +38,8 @@ namespace {
 constexpr std::array<const char*, static_cast<std::size_t>(StepStation::count)> kNames{
     "link within host", "worker link", "worker link", "server link", "server link", "server", "processors"};
 
-void name_bound(StepEstimate& step, const std::array<double, kNames.size()>& busy) {
+/// `computes`: the time that the stage with the most work computes.
+void name_bound(StepEstimate& step, const std::array<double, kNames.size()>& busy, double computes) {
   std::size_t most = 0;
   step.link_s = 0;
   for (std::size_t station = 0; station < busy.size(); ++station) {
@@ -47,18 +48,18 @@ void name_bound(StepEstimate& step, const std::array<double, kNames.size()>& bus
         station < static_cast<std::size_t>(StepStation::server))
       step.link_s = std::max(step.link_s, busy[station]);
   }
-  if (busy[most] >= step.step_s / 2 && busy[most] >= step.compute_s) {
+  if (busy[most] >= step.step_s / 2 && busy[most] >= computes) {
     step.bound = kNames[most];
     step.bound_s = busy[most];
-  } else if (step.compute_s >= step.step_s / 2) {
+  } else if (computes >= step.step_s / 2) {
     step.bound = "compute";
-    step.bound_s = step.compute_s;
+    step.bound_s = computes;
   } else if (step.bubble >= 0.5) {
     step.bound = "bubble";
     step.bound_s = step.bubble * step.step_s;
   } else {
     step.bound = "latency";
-    step.bound_s = std::max(0.0, step.step_s - step.compute_s);
+    step.bound_s = std::max(0.0, step.step_s - computes);
   }
 }
 
@@ -75,15 +76,19 @@ TimedPeriod period_of(const JobOptions& job, const worker::StrategyKind& kind, s
   return {.step_s = period.step_s, .busy_s = period.busy_s, .waited_s = {0}};
 }
 
-/// The bubble, and the communication that nothing hides: each the mean over the stages.
-void split_waits(const TimedPeriod& period, std::span<const Workload> stages, double slowest, StepEstimate& estimate) {
+/// Splits the step into computing, the bubble, and the communication that nothing hides: each the mean over the stages.
+/// Returns the time that the stage with the most work computes.
+double split_step(const TimedPeriod& period, std::span<const Workload> stages, double slowest, StepEstimate& estimate) {
   const auto count = static_cast<double>(stages.size());
+  double most = 0;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     const double computes = stages[stage].compute_s() * slowest;
-    estimate.compute_s = std::max(estimate.compute_s, computes);
+    most = std::max(most, computes);
+    estimate.compute_s += computes / count;
     estimate.bubble += period.waited_s[stage] / period.step_s / count;
     estimate.exposed_s += std::max(0.0, period.step_s - computes - period.waited_s[stage]) / count;
   }
+  return most;
 }
 
 }  // namespace
@@ -104,8 +109,7 @@ StepEstimate estimate_step(const JobOptions& job, const worker::StrategyKind& ki
   const auto run = [&](double factor) {
     period = period_of(job, kind, stages, mesh, costs, factor, more_s);
     estimate = {.step_s = period.step_s};
-    split_waits(period, stages, slowest, estimate);
-    name_bound(estimate, period.busy_s);
+    name_bound(estimate, period.busy_s, split_step(period, stages, slowest, estimate));
   };
   run(slowest);
   // Communication takes memory and processors from computing, for the share of the step in which it runs.

@@ -55,9 +55,9 @@ enum class StepStation : std::uint8_t {
 /// A step as the model sees it, in steady state.
 struct StepEstimate {
   double step_s = 0;
-  double compute_s = 0;  ///< of the stage with the most work
-  double exposed_s = 0;  ///< step - compute - bubble; in a pipeline the mean over the stages
-  double bubble = 0;     ///< share of the step in which stages wait for messages of other stages: their mean
+  double compute_s = 0;  ///< in a pipeline the mean over the stages, as are the next two
+  double exposed_s = 0;  ///< step - compute - time that a stage waits for others
+  double bubble = 0;     ///< share of the step in which a stage waits for messages of others
   double link_s = 0;     ///< time for which the busiest card carries bytes, one direction
   std::string bound;     ///< "compute", "worker link", "server link", "server", "processors", "link within host",
                          ///< "bubble", "latency"

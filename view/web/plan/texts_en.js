@@ -25,11 +25,11 @@ export const en = {
   figureColumn: "figure", between2: "between", before: "better before", after: "better after", at: "at about", moreCurves: (n) => `${n} more curves`,
 
   rowsTitle: "Rows", rowsFigure: "A step of each row", rowsCaption: "Best first: by samples per second and host; rows that do not fit into memory come last.",
-  computing: "computing", exposed: "exposed communication", more: (n) => `${n} more rows`,
-  columns: { label: "strategy", hosts: "hosts", step_s: "step ms", compute_s: "computing", exposed_s: "exposed", rate: "per s", per_host: "per s, host", sent_bytes: "card sends", process_bytes: "memory", bound: "bound by" },
+  computing: "computing", exposed: "exposed communication", bubble: "stages waiting for each other", more: (n) => `${n} more rows`,
+  columns: { label: "strategy", hosts: "hosts", step_s: "step ms", compute_s: "computing", exposed_s: "exposed", bubble: "bubble", rate: "per s", per_host: "per s, host", sent_bytes: "card sends", process_bytes: "memory", bound: "bound by" },
   hostsNote: "Hosts: those of workers and of standalone servers, each with one network card. A card sends this much in a step, in one direction. Press a strategy to see its command.",
   inexact: "inexact", inexactNote: "compression or precision change what is computed", tooLarge: "does not fit",
-  bounds: { compute: "computing", "worker link": "a worker's card", "server link": "a server's card", server: "the server's work", "link within host": "the link within a host", latency: "latency" },
+  bounds: { compute: "computing", "worker link": "a worker's card", "server link": "a server's card", server: "the server's work", "link within host": "the link within a host", latency: "latency", bubble: "stages that wait" },
 
   memoryTitle: "Memory of each row", memoryRowsFigure: "The fullest process of each row", memoryRowsCaption: "Vertical line: the limit.", worker: "worker", server: "server",
   categories: { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", activations: "activations", communication: "communication", staging: "staging" },
