@@ -260,6 +260,9 @@ void run_rank(const GenerateFlags& flags, const std::optional<Prepared>& work, r
 int run_generate(const GenerateFlags& flags, const Invocation& invocation) {
   check_flags(flags);
   const worker::GptShape shape = worker::find_gpt_shape(worker::TensorFile(flags.model.file), flags.model.model);
+  if (flags.tensor > shape.heads)
+    fail(ErrorKind::usage, "--tensor {}: the model has only {} heads of attention, and each process needs one",
+         flags.tensor, shape.heads);
   worker::cut_gpt(shape, worker::TensorPart(0, flags.tensor));  // throws if the model cannot be divided
   std::optional<Prepared> work;
   if (flags.evaluate.empty()) work = prepare(flags, shape);
@@ -269,6 +272,8 @@ int run_generate(const GenerateFlags& flags, const Invocation& invocation) {
     TensorRanks ranks(flags.tensor, flags.place, Generator::exchange_bytes(flags.model), invocation.words);
     ranks.run([&] { run_rank(flags, work, &ranks.group(), invocation.app); });
   }
+  if (flags.prints() && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0))
+    fail(ErrorKind::data, "the text could not be written to standard output");
   return 0;
 }
 

@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <psring/cli/check/temporary_folder.h>
 #include <psring/cli/tensor_ranks.h>
@@ -19,7 +21,33 @@ constexpr Nanoseconds kMeeting = std::chrono::seconds(60);  ///< until all ranks
 constexpr Nanoseconds kStopped = std::chrono::seconds(10);  ///< a rank that is stopped for longer is lost
 constexpr Nanoseconds kTooEarly = std::chrono::seconds(5);  ///< a rank that has ended is not waited for any longer
 constexpr Nanoseconds kSeen = std::chrono::seconds(1);      ///< from a rank's end until it is certainly seen
+constexpr Nanoseconds kLook = std::chrono::seconds(1);      ///< between two looks for ranks that are stopped
 constexpr Nanoseconds kEnding = std::chrono::seconds(30);   ///< from this rank's end to the others' ends
+
+/// Holds back the signals that end a process, until the end of its life: what has to be removed before is removed.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    ::sigemptyset(&held_);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&held_, signal);
+    ::pthread_sigmask(SIG_BLOCK, &held_, &before_);
+  }
+  ~HeldSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }  // a signal that has come acts now
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+  /// Throws if a signal has come.
+  static void check() {
+    sigset_t come;
+    ::sigpending(&come);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+      if (::sigismember(&come, signal) == 1) fail(ErrorKind::peer_lost, "interrupted by {}", ::strsignal(signal));
+  }
+
+ private:
+  sigset_t held_;
+  sigset_t before_;
+};
 
 std::string name_of(std::size_t rank) { return fmt::format("tensor-rank-{}", rank); }
 
@@ -34,6 +62,7 @@ std::vector<net::Peer> peers_of(std::size_t ranks) {
 
 TensorRanks::TensorRanks(std::size_t ranks, const Place& place, std::size_t bytes,
                          const std::vector<std::string>& words) {
+  const HeldSignals held;                 // while the folder is there
   std::optional<TemporaryFolder> folder;  // of the key and the logs; the processes keep their logs open
   std::string key_file = place.key_file;
   if (place.rank == 0) {
@@ -51,10 +80,14 @@ TensorRanks::TensorRanks(std::size_t ranks, const Place& place, std::size_t byte
     options.check = [this] { check_others(); };
   }
   const std::vector<net::Peer> peers = peers_of(ranks);
+  const auto meeting = [&] {
+    HeldSignals::check();
+    if (options.check) options.check();
+  };
   try {
     ring::ShmWorld world = ring::meet_in_shared_memory(key, {peers.at(place.rank), 0}, peers, listener, name,
                                                        std::make_shared<Arena>(ring::kShmArenaBytes + bytes),
-                                                       Deadline(clock_.now() + kMeeting, options.check));
+                                                       Deadline(clock_.now() + kMeeting, meeting));
     group_ = ring::make_shm_group(world, std::move(options));
   } catch (const Error& error) {
     throw cause_of(error);
@@ -124,7 +157,9 @@ Error TensorRanks::cause_of(const Error& error) {
 void TensorRanks::await_others() {
   const Moment deadline = clock_.now() + kEnding;
   while (others_->running() > 0) {
-    const std::optional<ProcessExit> exit = others_->next_exit(deadline);
+    others_->kill_stopped(kStopped);
+    const std::optional<ProcessExit> exit = others_->next_exit(std::min(deadline, clock_.now() + kLook));
+    if (!exit && clock_.now() < deadline) continue;
     if (!exit)
       fail(ErrorKind::timeout, "{} tensor ranks have not ended after {:.0f} s", others_->running(), seconds(kEnding));
     if (exit->signal != 0 || exit->status != 0) lose(*exit);

@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+import subprocess
+import time
 import unittest
 
 from generating import GenerateTest
-from support import until
+from support import BIN, until
 
 USAGE, DATA, PEER_LOST = 2, 3, 4
 
@@ -90,6 +92,32 @@ class GenerateTensor(GenerateTest):
         self.assertEqual(self.finish(job).status, -signal.SIGKILL)
         self.assert_nothing_left()
 
+    def test_an_early_signal_leaves_no_folder(self):
+        """Whenever the signal comes, the folder with the ranks' key is gone."""
+        model = self.trained(steps=1)
+        place = self.folder / "temporary"
+        place.mkdir()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for delay_ms in range(0, 40, 4):
+                job = self.start("psring", "generate", "--init", model, "--prompt", "abc", "--tokens", 60, "--cache", "off", "--tensor", 4,
+                                 env={"TMPDIR": str(place)})
+                begin = time.monotonic()
+                while time.monotonic() < begin + delay_ms / 1000:
+                    pass
+                job.send_signal(number)
+                self.finish(job, limit=90)
+                self.assertEqual(list(place.iterdir()), [], (number, delay_ms))
+        self.assert_nothing_left()
+
+    def test_output_that_cannot_be_written(self):
+        model = self.trained(steps=1)
+        for more in ([], ["--tensor", 2], ["--json"]):
+            with open("/dev/full", "w") as full:
+                words = [str(word) for word in [BIN / "psring", "generate", "--init", model, "--prompt", "abc", "--tokens", 5, *more]]
+                result = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, cwd=self.folder, env=self.environment, timeout=90)
+            self.assertEqual(result.returncode, DATA, result)
+            self.assertEqual(result.stderr, "psring: the text could not be written to standard output\n")
+
     def test_bad_input(self):
         model = self.trained(steps=1)
         five = ["--tokens", 5]
@@ -97,6 +125,8 @@ class GenerateTensor(GenerateTest):
         for options, status, words in (
             ([*run, "--tensor", 3, *five], USAGE, ["--tensor 3", "4 heads of attention are not divisible by 3"]),
             ([*run, "--tensor", 0, *five], USAGE, ["--tensor 0"]),
+            ([*run, "--tensor", 8, *five], USAGE, ["--tensor 8: the model has only 4 heads"]),
+            ([*run, "--tensor", 1000000, *five], USAGE, ["--tensor 1000000: the model has only 4 heads"]),
             ([*run, "--tensor", "two", *five], USAGE, ["--tensor"]),
             ([*run, "--tensor", 2, "--tensor-rank", 1, *five], USAGE, ["--tensor-rank 1"]),
             ([*run, "--tensor", 2, "--tensor-rank", 1, "--tensor-key", "nowhere", *five], DATA, ["nowhere"]),
