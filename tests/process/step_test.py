@@ -126,6 +126,41 @@ class Step(ProgramTest):
                 if result is not None:
                     self.assertAlmostEqual(result, values[rank][k] / divisor, delta=2e-5 * max(1, abs(result)))
 
+    MESHES = {
+        "pp:2": ["--pipeline", 2, "--workers", 2],
+        "pp:2:1f1b": ["--pipeline", 2, "--pipeline-schedule", "1f1b", "--workers", 2],
+        "tp:2+ddp": ["--tensor", 2, "--workers", 4],
+        "pp:2:1f1b+zero1": ["--pipeline", 2, "--pipeline-schedule", "1f1b", "--workers", 4],
+        "tp:2+pp:2": ["--tensor", 2, "--pipeline", 2, "--workers", 4],
+    }
+
+    def test_meshes(self):
+        """Scenes of a mesh end with the model that train writes; frames add up to the formulas; events have units of the process's stage."""
+        models = (["--model", "mlp:16-16-16-4"], ["--model", "gpt:layers=2,dim=16,heads=2,context=8,vocab=32"])
+        for word, mesh in self.MESHES.items():
+            for number, model in enumerate(models):
+                with self.subTest(word, model=model):
+                    job = ["--data", "synthetic", *model, "--global-batch", 8, "--accumulate", 4, "--steps", 2, "--seed", 5]
+                    self.assert_done(self.run_program("psring", "step", "--strategies", word, *job, "--workers", 4, "--out", "scene.json"))
+                    (scene,) = json.loads((self.folder / "scene.json").read_text())["scenes"]
+                    self.assertNotIn("error", scene)
+                    run = f"{number}-" + word.replace(":", "-").replace("+", "-")
+                    strategy = word.split("+")[-1] if word.split("+")[-1] in ("ddp", "zero1") else "ddp"
+                    self.assert_done(self.run_program("psring", "train", "--strategy", strategy, *mesh, *job, *LINK, "--out", run))
+                    model_hash = hashlib.sha256((self.folder / run / "model.safetensors").read_bytes()).hexdigest()
+                    self.assertEqual(scene["model_sha256"], model_hash)
+                    self.assert_bytes_hold(scene)
+                    self.assert_activities_nest(scene)
+                    own = [set(process["units"]) for process in scene["processes"]]
+                    self.assertEqual(set().union(*own), set(range(len(scene["units"]))))
+                    for e in scene["events"]:
+                        if "unit" in e and e["p"] < len(own):
+                            self.assertIn(e["unit"], own[e["p"]], e)
+        result = self.run_program("psring", "step", "--strategies", "pp:2+ps", "--servers", 2, "--workers", 4, *JOB)
+        self.assertEqual(result.status, 2)
+        self.assertIn("--servers in a mesh: psring step cannot simulate it", result.err)
+        self.assertEqual(result.err.count("\n"), 1)
+
     def test_every_strategy(self):
         for strategy, more in STRATEGIES.items():
             with self.subTest(strategy):

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <numeric>
 #include <system_error>
 #include <utility>
@@ -78,6 +79,23 @@ Json units_of(const worker::TrainSetup& setup) {
   return units;
 }
 
+/// The units of each worker of a mesh, by place, as numbers in the list of the whole model's units; empty without a
+/// mesh.
+std::vector<std::vector<std::size_t>> unit_numbers(const JobOptions& job, const JobNames& names) {
+  if (!job.mesh().divides_model()) return {};
+  worker::TrainSetup setup(job, names.workers, names.optimizers);
+  std::map<std::string, std::size_t> whole;
+  for (std::size_t unit = 0; unit < setup.flat().units(); ++unit) whole[setup.flat().name(unit)] = unit;
+  std::vector<std::vector<std::size_t>> numbers(job.workers);
+  for (std::size_t rank = 0; rank < job.workers; ++rank) {
+    setup.become(JobRank{rank});
+    for (std::size_t unit = 0; unit < setup.flat().units(); ++unit)
+      numbers[rank].push_back(whole.at(setup.flat().name(unit)));
+    setup.become(std::nullopt);
+  }
+  return numbers;
+}
+
 Json memory_of(const std::map<Category, std::uint64_t>& booked) {
   Json json = Json::object();
   for (const auto& [category, bytes] : booked) json[std::string(to_string(category))] = bytes;
@@ -111,7 +129,9 @@ std::vector<std::size_t> hosts_of(const JobOptions& job) {
   return hosts;
 }
 
-Json processes_of(const std::vector<net::Peer>& places, const SceneRecorder& recorder) {
+/// `units`: unit_numbers of the job.
+Json processes_of(const std::vector<net::Peer>& places, const SceneRecorder& recorder,
+                  const std::vector<std::vector<std::size_t>>& units) {
   Json processes = Json::array();
   for (std::size_t place = 0; place + 1 < places.size(); ++place) {  // without the coordinator
     Json process = {{"name", net::to_string(places[place])},
@@ -119,6 +139,7 @@ Json processes_of(const std::vector<net::Peer>& places, const SceneRecorder& rec
                     {"rank", places[place].rank},
                     {"sent", recorder.sent()[place]}};
     if (const auto& prediction = recorder.predictions()[place]) process["predicted"] = prediction_of(*prediction);
+    if (place < units.size()) process["units"] = units[place];
     processes.push_back(std::move(process));
   }
   return processes;
@@ -128,6 +149,7 @@ Json processes_of(const std::vector<net::Peer>& places, const SceneRecorder& rec
 struct Recording {
   Recording(const JobOptions& job, const PlayOptions& options, const JobNames& names, SceneTables& tables)
       : hosts(hosts_of(job)), recorder(hosts, tables) {
+    recorder.number_units(unit_numbers(job, names));
     const TemporaryFolder folder;
     SimulatedJobOptions simulated;
     simulated.job = job;
@@ -248,7 +270,7 @@ Json play(const std::string& label, const JobOptions& job, const worker::Strateg
   scene["model_sha256"] = undisturbed.model_sha256;
   scene["ownership"] = ownership(kind, scene["job"], std::nullopt, setup.layout().weights);
   scene["units"] = units_of(setup);
-  scene["processes"] = processes_of(peers_of(job), undisturbed.recorder);
+  scene["processes"] = processes_of(peers_of(job), undisturbed.recorder, unit_numbers(job, names));
   scene["events"] = undisturbed.recorder.events();
   scene["duration_ns"] = undisturbed.duration();
   if (options.kills) scene["runs"] = play_kills(job, *options.kills, undisturbed, options, names, tables);

@@ -21,7 +21,7 @@ Overloaded(Bodies...) -> Overloaded<Bodies...>;
 constexpr std::string_view kEvaluate = "evaluate";
 constexpr std::size_t kCategoriesShown = 5;  // staging belongs to devices, which no simulated job has
 
-/// Does the frame belong to the exchange of gradients and parameters? All other frames are control.
+/// Does the frame belong to the exchange of gradients, parameters and activations? All other frames are control.
 bool is_exchange(const net::FrameHeader& header) {
   if ((header.flags & net::FrameHeader::kStartUp) != 0) return false;
   switch (header.type) {
@@ -31,6 +31,7 @@ bool is_exchange(const net::FrameHeader& header) {
     case FrameType::all_reduce:
     case FrameType::reduce_scatter:
     case FrameType::all_gather:
+    case FrameType::message:
       return true;
     default:
       return false;
@@ -43,10 +44,6 @@ bool is_shown(const net::FrameHeader& header) {
 
 bool is_message(const WatchedCall& call) {
   return call.call.collective == ring::Collective::send || call.call.collective == ring::Collective::recv;
-}
-
-void add_units(Json& json, Range units) {
-  if (units.size() > 0) json["units"] = {units.begin, units.end};
 }
 
 }  // namespace
@@ -96,14 +93,14 @@ class SceneRecorder::Process final : public EventListener {
                           [&](const Presence& what) {
                             Json& json = add(event, end, what.here ? "hold" : "drop", true);
                             json["values"] = what.values == Presence::Values::parameters ? "parameters" : "gradients";
-                            json["unit"] = what.unit;
+                            json["unit"] = recorder_.shown(place_, what.unit);
                             json["bytes"] = what.bytes;
                           },
                           [&](const GradientReady& what) {
                             for (std::size_t unit = what.units.begin; unit < what.units.end; ++unit) {
                               Json& json = add(event, end, "gradient", true);
                               json["state"] = what.averaged ? "averaged" : "complete";
-                              json["unit"] = unit;
+                              json["unit"] = recorder_.shown(place_, unit);
                             }
                           },
                           [&](const StepReport& what) {
@@ -122,6 +119,8 @@ class SceneRecorder::Process final : public EventListener {
 
   const MemoryLedger& memory;
   const bool is_server;
+  bool evaluates() const { return evaluating_; }
+
   std::map<CallKey, Started> calls;
   Json result = Json::object();                           ///< of the collective that finishes next
   std::source_location started;                           ///< the line of the last transfer
@@ -135,16 +134,17 @@ class SceneRecorder::Process final : public EventListener {
     if (has_source) recorder_.add_source(json, event.source);
     return json;
   }
-  static void describe(Json& json, const Activity& what) {
+  void describe(Json& json, const Activity& what) const {
     json["name"] = what.name;
-    if (what.unit != kNone) json["unit"] = what.unit;
+    if (what.unit != kNone) json["unit"] = recorder_.shown(place_, what.unit);
     if (what.layer != kNone) json["layer"] = what.layer;
     if (!what.peer.empty()) json["peer"] = what.peer;
     if (what.bytes > 0) json["bytes"] = what.bytes;
   }
-  static void describe(Json& json, const Transfer& what) {
+  void describe(Json& json, const Transfer& what) const {
     json["name"] = what.name;
-    add_units(json, what.units);
+    if (what.units.size() > 0)
+      json["units"] = {recorder_.shown(place_, what.units.begin), recorder_.shown(place_, what.units.end - 1) + 1};
     json["bytes"] = what.bytes;
   }
 
@@ -236,6 +236,10 @@ std::source_location SceneRecorder::source_of(std::size_t from, std::size_t to, 
   return unit == process.units.end() ? std::source_location() : unit->second;
 }
 
+std::size_t SceneRecorder::shown(std::size_t place, std::size_t unit) const {
+  return place < numbers_.size() && unit < numbers_[place].size() ? numbers_[place][unit] : unit;
+}
+
 void SceneRecorder::look_at_memory(std::size_t place, Moment now) {
   if (!processes_[place]) return;
   Booked booked{};
@@ -275,7 +279,8 @@ void SceneRecorder::on_send(std::size_t from, std::size_t to, const net::FrameHe
   }
   json["range"] = {header.begin, header.end};
   json["bytes"] = header.payload_bytes;
-  const bool counts = is_exchange(header) && hosts_[from] != hosts_[to];
+  const bool evaluates = processes_[from] && processes_[from]->evaluates();
+  const bool counts = is_exchange(header) && hosts_[from] != hosts_[to] && !evaluates;
   json["exchange"] = counts;
   add_source(json, source_of(from, to, header, now));
   if (!counts) return;

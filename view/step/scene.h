@@ -8,6 +8,7 @@
 #include <optional>
 #include <source_location>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <psring/common/base/json.h>
@@ -32,6 +33,10 @@ class SceneRecorder final : public JobListener, public net::SimulatedNetwork::Li
   /// outlive the recorder.
   SceneRecorder(std::vector<std::size_t> hosts, SceneTables& tables);
   ~SceneRecorder() override;
+
+  /// The numbers that a process's units have in the scene's list, by place: in a mesh, a process has those of its
+  /// stage. Without this, or with an empty list, its units are those of the scene.
+  void number_units(std::vector<std::vector<std::size_t>> numbers) { numbers_ = std::move(numbers); }
 
   EventListener* joins(std::size_t place, net::Peer duty, const MemoryLedger& memory, Moment now) override;
   void leaves(std::size_t place) override;
@@ -58,6 +63,7 @@ class SceneRecorder final : public JobListener, public net::SimulatedNetwork::Li
   /// Appends an event of a place, and the memory that it has booked since the event before.
   Json& add(std::size_t place, Moment now, const char* kind);
   void look_at_memory(std::size_t place, Moment now);
+  std::size_t shown(std::size_t place, std::size_t unit) const;
   void add_source(Json& event, const std::source_location& source);
   void add_values(Json& event, std::size_t plan, const WatchedCall& call, bool after) const;
   std::source_location source_of(std::size_t from, std::size_t to, const net::FrameHeader& header, Moment now) const;
@@ -68,6 +74,7 @@ class SceneRecorder final : public JobListener, public net::SimulatedNetwork::Li
   std::vector<Booked> booked_;                       ///< by place, as last recorded
   std::vector<std::uint64_t> steps_;                 ///< by place: the step that the place is in
   std::vector<std::vector<std::uint64_t>> sent_;     ///< by place and step
+  std::vector<std::vector<std::size_t>> numbers_;    ///< see number_units
   std::vector<std::optional<worker::Prediction>> predictions_;
   /// By link: the numbers of the frames in flight, by their sequence numbers.
   std::map<std::pair<std::size_t, std::size_t>, std::map<std::uint64_t, std::uint64_t>> in_flight_;

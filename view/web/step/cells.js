@@ -17,7 +17,9 @@ export function baseOf(scene, p) {
   }
   const parts = Math.max(1, (isWorker ? own.parts : own.servers) ?? 1);
   const isStateless = scene.events.some((e) => e.e === "memory") && !scene.events.some((e) => e.e === "memory" && e.bytes[kOptimizer] > 0);
-  return { ...states, parts, place: process.rank % parts, isStateless };
+  // In a mesh, a tensor rank has a slice of each unit of its stage, and the owners of a slice are the copies of the model.
+  const { tensor, pipeline } = own.mesh ?? { tensor: 1, pipeline: 1 };
+  return { ...states, parts, place: Math.floor(process.rank / (tensor * pipeline)) % parts, isStateless, slices: tensor, slice: process.rank % tensor };
 }
 
 const unitsOf = (e, count) => {
@@ -27,13 +29,13 @@ const unitsOf = (e, count) => {
 const cellsOf = (state, e) => unitsOf(e, state.cells[e.p].length).map((unit) => state.cells[e.p][unit]).filter(Boolean);
 
 export function onJoin(state, e) {
-  for (const cell of state.cells[e.p]) Object.assign(cell, { parameters: "base", gradient: "empty", held: false, pushes: 0, added: 0, from: {} });
+  for (const cell of state.cells[e.p].filter(Boolean)) Object.assign(cell, { parameters: "base", gradient: "empty", held: false, pushes: 0, added: 0, from: {} });
   state.processes[e.p].fresh = true;  // its first step tells how many updates its values contain
 }
 
 export function onStep(view, state, e) {
   const counts = view.bases[e.p].optimizer !== "none" && state.processes[e.p].fresh;
-  for (const cell of state.cells[e.p]) {
+  for (const cell of state.cells[e.p].filter(Boolean)) {
     cell.gradient = "empty";
     if (counts) cell.updates = cell.version = e.step;
   }

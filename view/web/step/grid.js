@@ -24,7 +24,10 @@ const kFill = { empty: 0, computing: 0.25, complete: 0.5, averaged: 1, full: 1, 
 function bar(x, y, width, base, one) {
   const whole = { x, y, width, height: 9, rx: 2 };
   if (one.extent === "none") return s("line", { x1: x, x2: x + 8, y1: y + 4.5, y2: y + 4.5, stroke: "var(--quiet)", "stroke-width": 1 });
-  const part = one.extent === "part" ? { ...whole, x: x + (width * base.place) / base.parts, width: Math.max(2, width / base.parts) } : whole;
+  const { slices = 1, slice = 0 } = base;
+  const wide = width / slices;
+  const part = one.extent === "part" ? { ...whole, x: x + slice * wide + (wide * base.place) / base.parts, width: Math.max(2, wide / base.parts) }
+    : { ...whole, x: x + slice * wide, width: wide };
   return s("g", {},
     s("rect", { ...whole, fill: "none", stroke: "var(--line)" }),
     s("rect", { ...part, fill: versionColour(one.version), "fill-opacity": kFill[one.look], stroke: versionColour(one.version),
@@ -34,19 +37,24 @@ function bar(x, y, width, base, one) {
 /// Describes everything that a cell shows, as a list without objects: two equal lists are the same picture.
 function cellFacts(view, state, p, unit) {
   const one = state.cells[p][unit];
+  if (one === null) return null;
   const bars = barsOf(view.bases[p], one, view.scene.units[unit].trained);
   const process = state.processes[p];
   const isWorking = process.doing.some((what) => what.unit === unit && kWork.has(what.name));
   return { bars, isWorking, isHere: process.life === "here", version: one.version, pushes: one.pushes };
 }
-const cellKey = ({ bars, isWorking, isHere, version, pushes }) =>
+const cellKey = (facts) => (facts === null ? "none" : keyOf(facts));
+const keyOf = ({ bars, isWorking, isHere, version, pushes }) =>
   kLetters.map(([name]) => `${bars[name].extent} ${bars[name].look} ${bars[name].version}`).join() + ` ${isWorking} ${isHere} ${version} ${pushes}`;
 
 function cell(ctx, view, facts, p, unit, x, y, width) {
+  if (facts === null) return s("g", {});
   const { t } = ctx;
   const base = view.bases[p];
   const { bars, isWorking } = facts;
-  const text = kLetters.map(([name, letter]) => `${letter} ${t.extents[bars[name].extent](base.parts)}${name === "gradients" ? `, ${t.looks[bars[name].look] ?? ""}` : ""}`).join("; ");
+  const { slices = 1 } = base;
+  const extent = (one) => (one === "whole" && slices > 1 ? t.extents.part(slices) : t.extents[one](base.parts * slices));
+  const text = kLetters.map(([name, letter]) => `${letter} ${extent(bars[name].extent)}${name === "gradients" ? `, ${t.looks[bars[name].look] ?? ""}` : ""}`).join("; ");
   return s("g", { "data-cell": `${p}.${unit}`, opacity: facts.isHere ? 1 : 0.25 },
     s("title", {}, `${view.scene.processes[p].name}, ${view.scene.units[unit].name}: ${text}; ${t.version} ${facts.version}`),
     s("rect", { x: x + 2, y: y + 2, width: width - 4, height: kRow - 6, rx: 5, fill: "var(--raised)", stroke: isWorking ? "var(--accent)" : "var(--line)", "stroke-width": isWorking ? 2 : 1 }),

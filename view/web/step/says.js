@@ -58,7 +58,7 @@ function facts(ctx, view, state, e, at) {
 }
 
 function phaseOf(view, state, e) {
-  const complete = state.cells[e.p].some((one) => one.gradient !== "empty");
+  const complete = state.cells[e.p].some((one) => one && one.gradient !== "empty");
   return complete ? "backward" : "forward";
 }
 

@@ -10,7 +10,9 @@ function firstState(scene) {
     bytes: 0,
     flying: [],
     processes: scene.processes.map((one) => ({ duty: one.name, life: "absent", step: 0, doing: [], moving: [], memory: [0, 0, 0, 0, 0], peak: 0, sent: 0, loss: null })),
-    cells: scene.processes.map(() => scene.units.map(() => ({ parameters: "base", version: 0, gradient: "empty", held: false, updates: 0, pushes: 0, added: 0, from: {} }))),
+    // null: the process's stage does not have the unit
+    cells: scene.processes.map((one) => scene.units.map((_, u) => (one.units && !one.units.includes(u) ? null
+      : { parameters: "base", version: 0, gradient: "empty", held: false, updates: 0, pushes: 0, added: 0, from: {} }))),
   };
 }
 

@@ -5,7 +5,8 @@ function sends(f) {
   const why = {
     all_gather: f.base.parameters === "whole" ? "each owner updated its range; now every worker needs the whole unit." : `every worker owns 1/${f.parts} of the unit, and a pass needs the unit whole.`,
     reduce_scatter: `gradients are added up on the way round, so that each worker ends with the mean of the 1/${f.parts} that it owns.`,
-    all_reduce: "every worker needs the same mean of all workers' gradients.",
+    all_reduce: f.unit ? "every worker needs the same mean of all workers' gradients." : "the workers that divide a layer add up what each has computed, and wait for the sum.",
+    message: "a stage sends an activation to the stage after it, or the activation's gradient to the stage before it, and goes on computing.",
     push: "the server owns the unit: it collects the gradients and applies the optimizer.",
     push_pull: "the server owns the unit: it collects the gradients, applies the optimizer, and answers with new parameters.",
     pull: "the worker asks the owner for parameters.",

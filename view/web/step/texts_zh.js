@@ -5,7 +5,8 @@ function sends(f) {
   const why = {
     all_gather: f.base.parameters === "whole" ? "各所有者更新了自己的区间，现在每个 worker 都需要完整的单元。" : `每个 worker 只拥有单元的 1/${f.parts}，而计算需要完整的单元。`,
     reduce_scatter: `梯度沿环逐段相加，最后每个 worker 得到自己那 1/${f.parts} 的平均值。`,
-    all_reduce: "每个 worker 都需要所有 worker 梯度的同一个平均值。",
+    all_reduce: f.unit ? "每个 worker 都需要所有 worker 梯度的同一个平均值。" : "分担一层的各个 worker 把各自算出的部分相加，并等待总和。",
+    message: "一个阶段把激活发送给下一阶段，或把激活的梯度发送给上一阶段，然后继续计算。",
     push: "单元归 server 所有：它收集梯度并运行优化器。",
     push_pull: "单元归 server 所有：它收集梯度，运行优化器，再返回新的参数。",
     pull: "worker 向所有者请求参数。",
