@@ -55,7 +55,8 @@ Json workers_of(const Json& roles) {
   for (const auto& [process, report] : roles.items()) {
     if (!process.starts_with("worker ")) continue;
     Json worker = {{"process", process}};
-    for (const char* name : {"steps", "step_s", "exposed_step_s", "busy_step_s", "exposed_comm_s", "run_delay"})
+    for (const char* name :
+         {"steps", "step_s", "exposed_step_s", "busy_step_s", "exposed_comm_s", "run_delay", "bubble"})
       if (report.contains(name)) worker[name] = report[name];
     if (report.contains("predicted") && report["predicted"].contains("exposed_comm_s"))
       worker["predicted_exposed_comm_s"] = report["predicted"]["exposed_comm_s"];
@@ -161,7 +162,11 @@ Json ownership_of(const Json& job, const worker::Registries& registries) {
   const auto kind = kind_of(job, registries);
   if (kind == nullptr) return {};
   const std::optional<Layout> layout = layout_of(job, registries);
-  return ownership(*kind, job, layout, layout ? layout->weights : CutWeights());
+  Json owned = ownership(*kind, job, layout, layout ? layout->weights : CutWeights());
+  const std::optional<JobOptions> options = read_job(job);
+  if (options && options->mesh().divides_model() && owned.is_object())
+    if (Json units = mesh_units(*options, registries); units.is_array()) owned["units"] = std::move(units);
+  return owned;
 }
 
 class Collection {

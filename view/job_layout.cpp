@@ -1,7 +1,12 @@
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
 #include <psring/view/job_layout.h>
 #include <psring/worker/model/flat_parameters.h>
+#include <psring/worker/model/parallel/cut.h>
 #include <psring/worker/server_weights.h>
 
 namespace psring::view {
@@ -34,6 +39,30 @@ std::optional<Layout> job_layout(const JobOptions& job, const worker::Registries
     return layout;
   } catch (const Error&) {
     return std::nullopt;  // a model file that is gone, or options that this version refuses
+  }
+}
+
+Json mesh_units(const JobOptions& job, const worker::Registries& registries) {
+  const Spec spec = Spec::parse("--model", job.model);
+  if (!registries.models.contains(spec.name())) return {};
+  try {
+    const auto model = registries.models.make(spec);
+    const worker::FlatModel flat(*model, worker::group_layers(*model, job.units));
+    const std::vector<Range> stages = worker::stages_of_job(job, *model);
+    const Layout layout = flat.layout(1);
+    Json units = Json::array();
+    for (std::size_t unit = 0; unit < flat.units(); ++unit) {
+      Json holders = Json::array();
+      for (std::size_t stage = 0; stage < stages.size(); ++stage)
+        if (std::ranges::any_of(flat.layers_of(unit), [&](std::size_t layer) {
+              return stages[stage].contains({layer, layer + 1});
+            }))
+          holders.push_back(stage);
+      units.push_back({{"name", flat.name(unit)}, {"elements", layout.units[unit].elements}, {"stages", holders}});
+    }
+    return units;
+  } catch (const Error&) {
+    return {};  // a model file that is gone, or options that this version refuses
   }
 }
 

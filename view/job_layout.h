@@ -16,4 +16,8 @@ std::optional<JobOptions> read_job(const Json& job);
 /// model or strategy, or if the options do not give the number of owners (--shard-group host).
 std::optional<Layout> job_layout(const JobOptions& job, const worker::Registries& registries);
 
+/// Returns the units of the whole model of a job in a mesh, [{name, elements, stages}]: the stages that have layers of
+/// the unit, ascending. Null if this program does not have the job's model.
+Json mesh_units(const JobOptions& job, const worker::Registries& registries);
+
 }  // namespace psring::view

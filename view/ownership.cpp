@@ -28,12 +28,16 @@ Json ownership(const worker::StrategyKind& kind, const Json& job, const std::opt
   const std::string group = job.value("shard_group", "");
   if (group == "host") return {};
   const bool cuts = kind.ring && kind.stage > 0;
+  const auto tensor = job.value("tensor", std::uint64_t{1});
+  const auto pipeline = job.value("pipeline", std::uint64_t{1});
+  const std::uint64_t copies = workers / (tensor * pipeline);
   Json json = {{"workers", workers},
                {"servers", servers},
                {"colocated", job.value("placement", "") == "colocated"},
                {"parts", !cuts           ? 1
-                         : group.empty() ? workers
+                         : group.empty() ? copies
                                          : std::stoull(group)}};
+  if (tensor * pipeline > 1) json["mesh"] = {{"data", copies}, {"tensor", tensor}, {"pipeline", pipeline}};
   if (!weights.even()) {
     constexpr std::size_t kMany = std::size_t{1} << 32;  // of these parts, a share is as precise as the weights
     for (std::size_t server = 0; server < weights.owners(); ++server)

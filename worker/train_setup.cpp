@@ -133,8 +133,7 @@ void TrainSetup::describe_whole() {
   whole_.input_cols = model_->input_cols;
   whole_.stages = {{0, flat_->layers()}};
   if (job_.pipeline == 1) return;
-  whole_.stages =
-      job_.stages.empty() ? cut_by_cost(*model_, job_.pipeline) : cut_as_listed(*model_, job_.pipeline, job_.stages);
+  whole_.stages = stages_of_job(job_, *model_);
   const std::map<std::string, SharingStages> stages_of = stages_of_tensors(*model_, whole_.stages);
   for (std::size_t i = 0; i < whole_.tensors.size(); ++i)
     whole_.stage_of[i] = stages_of.at(whole_.tensors[i].name).front();

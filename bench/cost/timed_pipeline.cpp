@@ -83,8 +83,8 @@ class TimedPipeline::Stage {
   /// Messages of one kind that this stage sends.
   struct Outgoing {
     double bytes = 0;
-    bool within = true;              ///< the neighbour is on the same host
-    std::vector<double> left = {};   ///< of this step: when each message had left
+    bool within = true;             ///< the neighbour is on the same host
+    std::vector<double> left = {};  ///< of this step: when each message had left
     Arrivals* arrivals = nullptr;
   };
 
@@ -133,7 +133,8 @@ class TimedPipeline::Stage {
     return true;
   }
 
-  /// A message waits for a buffer: for an earlier message to leave. The workers of a tensor group send at the same time.
+  /// A message waits for a buffer: for an earlier message to leave. The workers of a tensor group send at the same
+  /// time.
   void send(Outgoing& out) {
     if (out.bytes <= 0) return;
     if (out.left.size() >= kBuffers) wait_until(out.left[out.left.size() - kBuffers]);
@@ -162,8 +163,7 @@ class TimedPipeline::Stage {
       }
     std::vector<Stations::Ticket> tickets;
     for (const SharedGradient& shared : job_.work.shared)
-      tickets.push_back(
-          job_.stations.submit(begin, stage_group(job_, shared.stages.size()).all_reduce(shared.bytes)));
+      tickets.push_back(job_.stations.submit(begin, stage_group(job_, shared.stages.size()).all_reduce(shared.bytes)));
     now_ = begin;
     for (const Stations::Ticket ticket : tickets) now_ = std::max(now_, job_.stations.end_of(ticket, now_));
     walk_.hand_over_shared(now_);

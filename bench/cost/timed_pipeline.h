@@ -17,8 +17,8 @@ struct TimedPeriod {
   std::vector<double> waited_s;  ///< by stage: for messages of the stages before and after
 };
 
-/// One worker of each stage: they stand for the workers of all copies of the model and of all tensor ranks, which do the
-/// same at the same times. A job without a pipeline has one stage.
+/// One worker of each stage: they stand for the workers of all copies of the model and of all tensor ranks, which do
+/// the same at the same times. A job without a pipeline has one stage.
 class TimedPipeline {
  public:
   /// Arguments outlive the pipeline. `stages`: their work; `factor` and `more_s`: those of TimedWalk.
@@ -26,8 +26,8 @@ class TimedPipeline {
                 const Mesh& mesh, const HostCosts& costs, double factor, double more_s);
   ~TimedPipeline();
 
-  /// Plays some steps of all stages: each acts in the order of its plan (worker::plan_stage), and waits for the messages
-  /// of its neighbours. Returns a step once all queues are as they stay.
+  /// Plays some steps of all stages: each acts in the order of its plan (worker::plan_stage), and waits for the
+  /// messages of its neighbours. Returns a step once all queues are as they stay.
   TimedPeriod play();
 
  private:

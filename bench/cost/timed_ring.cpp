@@ -366,9 +366,9 @@ TimedGroup stage_group(const TimedJob& job, std::size_t stages) {
 StageMessage stage_message(const TimedJob& job, double bytes, bool within) {
   const HostCosts& costs = job.costs;
   const std::size_t senders = std::min(job.job.tensor, job.mesh.workers_per_host);
-  const Wire wire = within ? Wire(job.mesh.within, costs.within_hop_s, costs.copy_s_per_byte)
-                           : Wire(shared(job.mesh.between, senders), costs.collective.hop_s,
-                                  costs.collective.hop_s_per_byte);
+  const Wire wire =
+      within ? Wire(job.mesh.within, costs.within_hop_s, costs.copy_s_per_byte)
+             : Wire(shared(job.mesh.between, senders), costs.collective.hop_s, costs.collective.hop_s_per_byte);
   const auto segment =
       static_cast<double>(tuning_of(job.job).pick(job.job.pipeline, static_cast<std::size_t>(bytes)).segment_bytes);
   const CollectiveTime time = message_time(wire, bytes, segment);

@@ -9,9 +9,9 @@
 
 namespace psring::bench {
 
-/// Walks through the layers of a worker's step, as worker::Walk does, in virtual time: each call takes the time at which
-/// it begins, and returns the time at which it ends. Between the passes of two layers the tensor group sums, if there is
-/// one, and the worker waits for it.
+/// Walks through the layers of a worker's step, as worker::Walk does, in virtual time: each call takes the time at
+/// which it begins, and returns the time at which it ends. Between the passes of two layers the tensor group sums, if
+/// there is one, and the worker waits for it.
 class TimedWalk {
  public:
   /// `factor`: by which computing takes longer; `more_s`: time that is added to each pass of a layer.

@@ -153,26 +153,20 @@ void add_units(const worker::FlatModel& flat, const std::map<std::string, std::v
   }
 }
 
-std::vector<Range> stages_of_job(const JobOptions& job, const worker::Model& model) {
-  if (job.pipeline == 1) return {{0, model.layers.size()}};
-  return job.stages.empty() ? worker::cut_by_cost(model, job.pipeline)
-                            : worker::cut_as_listed(model, job.pipeline, job.stages);
-}
-
 }  // namespace
 
 std::vector<Workload> make_workloads(const JobOptions& job, const worker::Registries& registries, std::size_t owners,
                                      const PassTime& time) {
   const Described whole = describe(job, registries, {});
-  const std::vector<Range> stages = stages_of_job(job, *whole.model);
+  const std::vector<Range> stages = worker::stages_of_job(job, *whole.model);
   const auto stages_of = worker::stages_of_tensors(*whole.model, stages);
   const auto kind = registries.strategies.make(Spec::parse("--strategy", job.strategy));
   const std::size_t batch = std::max<std::size_t>(1, job.batch_per_worker() / job.accumulate);
   std::vector<Workload> all;
   for (const Range layers : stages) {
     const bool last = layers.end == whole.model->layers.size();
-    const worker::TensorPart largest = job.tensor > 1 ? worker::TensorPart(job.tensor - 1, job.tensor)
-                                                      : worker::TensorPart();
+    const worker::TensorPart largest =
+        job.tensor > 1 ? worker::TensorPart(job.tensor - 1, job.tensor) : worker::TensorPart();
     Described part = describe(job, registries, largest);
     if (job.pipeline > 1) {
       part.flat = part.flat.part(layers);

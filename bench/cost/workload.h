@@ -32,8 +32,8 @@ struct SharedGradient {
   std::vector<std::size_t> stages;  ///< ascending
 };
 
-/// The work of one worker's step: its layers in forward order, and the layout that cuts their parameters. In a mesh, the
-/// layers are those of one stage, and each of them is one part of a whole layer.
+/// The work of one worker's step: its layers in forward order, and the layout that cuts their parameters. In a mesh,
+/// the layers are those of one stage, and each of them is one part of a whole layer.
 struct Workload {
   std::string model;
   bool tokens = false;  ///< the model reads text
@@ -79,8 +79,8 @@ std::string kind_of(const worker::Layer& layer);
 double elements_of(const worker::Model& model, std::size_t layer, std::span<const worker::Shape> shapes);
 
 /// Describes the step of one worker of each stage of a job, without data and without memory for parameters: one
-/// description if there is no pipeline. Of the workers that divide a layer, the last one has the largest part. `owners`:
-/// the processes that cut each unit. Throws usage, naming the flag.
+/// description if there is no pipeline. Of the workers that divide a layer, the last one has the largest part.
+/// `owners`: the processes that cut each unit. Throws usage, naming the flag.
 std::vector<Workload> make_workloads(const JobOptions& job, const worker::Registries& registries, std::size_t owners,
                                      const PassTime& time);
 

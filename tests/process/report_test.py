@@ -169,7 +169,7 @@ class Report(ProgramTest):
         number, _, suffix = text.replace(",", "").partition(" ")
         if isinstance(value, int) and not suffix and not unit:
             return self.assertEqual(int(number), value, path)
-        scale = {"ms": 1e-3, "": 1}[unit] * {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}[suffix]
+        scale = {"ms": 1e-3, "": 1}[unit] * {"": 1, "%": 0.01, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}[suffix]
         digits, _, exponent = number.partition("e")
         rounding = 0.5001 * 10 ** (int(exponent or 0) - len(digits.partition(".")[2]))
         self.assertLessEqual(abs(float(number) - value / scale), rounding, (path, text, value))
@@ -188,6 +188,27 @@ class Report(ProgramTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual([line for line in result.stderr.splitlines() if "CONSOLE" in line], [])
         return Drawn(result.stdout)
+
+    def test_of_meshes(self):
+        """The groups of a mesh, the units of its stages, and the bubble as the run measured it."""
+        self.compare("cmp", "--strategies", "ddp,pp:2:1f1b,tp:2,pp:2+zero1", "--workers", 4, "--accumulate", 2)
+        page = self.folder / "cmp" / "report.html"
+        document = document_of(page)
+        rows = {row["label"].split()[0]: row for row in document["rows"]}
+        self.assertNotIn("mesh", rows["ddp"]["ownership"])
+        for label, (data, tensor, pipeline, parts) in {"pp:2:1f1b": (1, 1, 2, 1), "tp:2": (1, 2, 1, 1), "pp:2+zero1": (2, 1, 2, 2)}.items():
+            own = rows[label]["ownership"]
+            self.assertEqual((own["mesh"], own["parts"]), ({"data": data, "tensor": tensor, "pipeline": pipeline}, parts))
+            stages = [unit["stages"] for unit in own["units"]]
+            self.assertEqual(sorted({stage for unit in stages for stage in unit}), list(range(pipeline)))
+            self.assertEqual(stages, sorted(stages))
+            workers = rows[label]["runs"][0]["workers"]
+            self.assertEqual(["bubble" in worker for worker in workers], [pipeline > 1] * len(workers))
+            if pipeline > 1:
+                measured = rows[label]["runs"][0]["summary"]["pipeline"]
+                self.assertAlmostEqual(measured["bubble"], sum(worker["bubble"]["median"] for worker in workers) / len(workers), places=6)
+                self.assertAlmostEqual(measured["predicted_bubble"], 1 / 3, places=6)
+        self.drawn(page, document, ["ran", "owners", "mesh", *SECTIONS[2:]])
 
     def test_of_servers_in_workers(self):
         """The system counts memory by process: a server within a worker's process has none of its own."""

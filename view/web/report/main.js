@@ -10,6 +10,7 @@ import { bytes } from "./bytes.js";
 import { makeContext } from "./context.js";
 import { loss } from "./loss.js";
 import { memory } from "./memory.js";
+import { mesh } from "./mesh.js";
 import { next } from "./next.js";
 import { owners } from "./owners.js";
 import { ran } from "./ran.js";
@@ -18,7 +19,7 @@ import { sweeps } from "./sweeps.js";
 import { time } from "./time.js";
 import { timeline } from "./timeline.js";
 
-const kSections = [ran, owners, loss, time, timeline, bytes, memory, sweeps, asynchrony, recoveries, next, absent];
+const kSections = [ran, owners, mesh, loss, time, timeline, bytes, memory, sweeps, asynchrony, recoveries, next, absent];
 
 const doc = JSON.parse(document.getElementById("data").textContent);
 const picks = {};

@@ -137,6 +137,11 @@ std::vector<Range> cut_as_listed(const Model& model, std::size_t stages, const s
   return ranges_from(begins, model.layers.size());
 }
 
+std::vector<Range> stages_of_job(const JobOptions& job, const Model& model) {
+  if (job.pipeline == 1) return {{0, model.layers.size()}};
+  return job.stages.empty() ? cut_by_cost(model, job.pipeline) : cut_as_listed(model, job.pipeline, job.stages);
+}
+
 std::map<std::string, std::vector<std::size_t>> stages_of_tensors(const Model& model, std::span<const Range> stages) {
   std::map<std::string, std::vector<std::size_t>> stages_of;
   for (std::size_t stage = 0; stage < stages.size(); ++stage)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <psring/common/base/range.h>
+#include <psring/common/proc/job.h>
 #include <psring/worker/model/model.h>
 
 namespace psring::worker {
@@ -24,6 +25,9 @@ std::vector<Range> cut_by_cost(const Model& model, std::size_t stages);
 /// a layer without parameters belongs to the layer before it. Throws usage if the text has another form, if stages are
 /// missing, if they leave layers out or overlap, and if a stage may not begin there.
 std::vector<Range> cut_as_listed(const Model& model, std::size_t stages, const std::string& text);
+
+/// Returns the stages of a job: all layers are one stage without --pipeline; --stages lists them, or cut_by_cost does.
+std::vector<Range> stages_of_job(const JobOptions& job, const Model& model);
 
 /// Returns, by the name of each of the model's parameters and buffers, the stages that hold it, ascending.
 std::map<std::string, std::vector<std::size_t>> stages_of_tensors(const Model& model, std::span<const Range> stages);
