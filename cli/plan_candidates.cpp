@@ -20,8 +20,7 @@ using options::Given;
 /// The workers of a row: all of the cluster's, but for one process, and for one copy of the model in a mesh.
 std::size_t workers_of(const PlanInput& input, const MeshWord& word, const worker::StrategyKind& kind) {
   const std::size_t all = input.mesh.workers();
-  if (word.parts > all)
-    fail(ErrorKind::usage, "{}: the cluster has only {} workers", plan_word_text(word), all);
+  if (word.parts > all) fail(ErrorKind::usage, "{}: the cluster has only {} workers", plan_word_text(word), all);
   if (all % word.parts != 0)
     fail(ErrorKind::usage, "{}: the {} workers of the cluster cannot be divided by {}", plan_word_text(word), all,
          word.parts);

@@ -80,7 +80,8 @@ std::string suffix(const PlanChoice& choice, bool series) {
   return text;
 }
 
-/// Fewer choices than without a mesh, because each stage is played; a pipeline has micro-batches unless they were given.
+/// Fewer choices than without a mesh, because each stage is played; a pipeline has micro-batches unless they were
+/// given.
 std::vector<PlanChoice> choices_in_mesh(std::vector<PlanChoice> choices, const Given& given,
                                         const std::set<std::string>& choose, const worker::StrategyKind& kind,
                                         const MeshWord& word) {

@@ -56,10 +56,11 @@ std::string plan_table(const PlanRows& plan, const bench::Mesh& mesh, const std:
       mesh.workers(), hosts(mesh.hosts, language), net::to_string(mesh.within), net::to_string(mesh.between));
   const bool tokens = plan.rows.front().tokens;
   std::vector<std::string> columns =
-      zh ? std::vector<std::string>{"策略", "#", "主机", "每步 ms", "暴露", tokens ? "token/s" : "样本/s", "每主机",
-                                    "发送 MB", "GiB", "受限于"}
-         : std::vector<std::string>{"strategy", "#", "hosts", "step ms", "exposed", tokens ? "tokens/s" : "samples/s",
-                                    "per host", "sent MB", "GiB", "bound by"};
+      zh ? std::vector<std::string>{"策略",   "#",       "主机", "每步 ms", "暴露", tokens ? "token/s" : "样本/s",
+                                    "每主机", "发送 MB", "GiB",  "受限于"}
+         : std::vector<std::string>{
+               "strategy", "#",       "hosts", "step ms", "exposed", tokens ? "tokens/s" : "samples/s",
+               "per host", "sent MB", "GiB",   "bound by"};
   const std::size_t shown = std::min(plan.rows.size(), top);
   const bool stages = std::any_of(plan.rows.begin(), plan.rows.begin() + static_cast<std::ptrdiff_t>(shown),
                                   [](const PlanRow& row) { return row.job.pipeline > 1; });

@@ -263,6 +263,64 @@ class Plan(ProgramTest):
                 self.assert_done(self.run_program("psring", "plan", "--data", "synthetic", "--hosts", 4, "--tflops", 1, "--strategies", "ps,zero3",
                                                   "--sweep", f"{name}={values}"))
 
+    GPT = ["--model", "gpt:layers=4,dim=64,heads=4,context=32,vocab=64", "--data", "synthetic"]
+
+    def meshes(self, *arguments):
+        result = self.run_program("psring", "plan", *self.GPT, *arguments, "--json", "plan.json")
+        self.assert_done(result)
+        return json.loads((self.folder / "plan.json").read_text()), result.out
+
+    def test_meshes_are_proposed(self):
+        """Tensor groups within a host whose heads can be divided, and no more stages than blocks."""
+        plan, _ = self.meshes("--hosts", 4, "--workers-per-host", 8, "--global-batch", 256, "--tflops", 1)
+        found = {(row["mesh"]["tensor"], row["mesh"]["pipeline"], row["strategy"]) for row in plan["rows"] if row["mesh"]["data"] < 32}
+        self.assertEqual(found - {(1, 1, "single")}, {(t, p, s) for t in (1, 2, 4) for p in (1, 2, 4) for s in ("ddp", "zero1") if t * p > 1})
+        for row in plan["rows"]:
+            mesh = row["mesh"]
+            self.assertEqual(mesh["data"] * mesh["tensor"] * mesh["pipeline"], 32)
+            if mesh["pipeline"] > 1:
+                self.assertEqual(row["options"]["pipeline-schedule"], "1f1b")
+                m, p = int(row["options"]["accumulate"]), mesh["pipeline"]
+                self.assertGreater(row["bubble"], 0.5 * (p - 1) / (m + p - 1))
+            else:
+                self.assertEqual(row["bubble"], 0)
+        # None if the user chooses.
+        plan, out = self.meshes("--hosts", 4, "--global-batch", 64, "--tflops", 1, "--strategies", "ddp")
+        self.assertEqual([row["label"].split()[0] for row in plan["rows"]], ["ddp"])
+        self.assertNotIn("bubble", out)
+
+    def test_named_meshes(self):
+        """Words as compare reads them; a mesh without a strategy is one copy of the model on as many hosts as it needs."""
+        plan, out = self.meshes("--hosts", 4, "--global-batch", 64, "--tflops", 1, "--strategies", "ddp,tp:2,pp:4:1f1b,pp:2+zero1,tp:2+pp:2+zero3,pp:2+ps,tp:3+ddp,tp:8")
+        rows = {row["label"].split()[0]: row for row in plan["rows"]}
+        self.assertEqual({label: row["hosts"] for label, row in rows.items()}, {"ddp": 4, "tp:2": 2, "pp:4:1f1b": 4, "pp:2+zero1": 4, "tp:2+pp:2+zero3": 4})
+        self.assertIn("bubble", out)
+        left_out = " ".join(plan["left_out"])
+        self.assertIn("predicts no servers in a mesh", left_out)
+        self.assertIn("cannot be divided by 3", left_out)
+        self.assertIn("the cluster has only 4 workers", left_out)
+        for words, text in {"tp:0": "expected tp:N", "pp:2:9": "expected", "tp:2:gpipe": "expected tp:N", "ddp+zero1": "names two strategies"}.items():
+            self.refused(2, text, "plan", *self.GPT, "--tflops", 1, "--hosts", 4, "--strategies", words)
+        self.refused(2, "give the mesh in one of them", "plan", *self.GPT, "--tflops", 1, "--hosts", 4, "--tensor", 2, "--strategies", "tp:2+ddp")
+
+    def test_a_mesh_can_be_trained(self):
+        """The options of a row are a job that train takes; bytes and memory of the job are those that the row says."""
+        words = ["pp:2:1f1b+zero1", "tp:2+pp:2", "tp:2+ddp", "pp:4"]
+        job = [*self.GPT, "--hosts", 4, "--link", "1gbit,0.1ms", "--global-batch", 32, "--tflops", 0.1, "--steps", 3]
+        for word in words:
+            with self.subTest(word):
+                result = self.run_program("psring", "plan", *job, "--strategies", word, "--out", "job.toml", "--json", "plan.json")
+                self.assert_done(result)
+                (row,) = json.loads((self.folder / "plan.json").read_text())["rows"]
+                run = re.sub(r"\W", "-", word)
+                self.assert_done(self.train("--config", "job.toml", "--out", run))
+                summary = json.loads((self.folder / run / "summary.json").read_text())
+                booked = {}
+                for check in summary["memory"]:
+                    booked.setdefault(check["role"], 0)
+                    booked[check["role"]] += check["peak"]
+                self.assertEqual(row["process_bytes"], max(booked.values()))
+
     def test_in_chinese(self):
         english = self.run_program("psring", "plan", *MODEL, *CLUSTER)
         chinese = self.run_program("psring", "plan", *MODEL, *CLUSTER, "--lang", "zh", env={"LANG": "C"})

@@ -89,7 +89,8 @@ double predicted_step_s(const Case& at, double bytes_per_s) {
   const std::size_t owners = kind->servers ? at.job.servers
                              : kind->ring  ? at.job.shard_owners().value_or(at.job.workers)
                                            : 1;
-  const std::vector<Workload> work = make_workloads(at.job, names().workers, owners, [](const LayerPass&) { return 0.0; });
+  const std::vector<Workload> work =
+      make_workloads(at.job, names().workers, owners, [](const LayerPass&) { return 0.0; });
   HostCosts costs;
   costs.aggregate_s_per_byte = kind->servers ? 1 / bytes_per_s : 0;
   if (kind->servers && at.job.optimizer_on == "server") costs.update_s_per_byte = 1 / bytes_per_s;

@@ -126,8 +126,7 @@ TEST_CASE("predictions of pipelines agree with the strategies in virtual time") 
   // The stages come to the sum of the shared embedding at different times: a part of it is hidden.
   cases.clear();
   for (const char* schedule : {"gpipe", "1f1b"})
-    for (const std::size_t stages : {2, 4})
-      cases.push_back({.pipeline = stages, .schedule = schedule, .model = kGpt});
+    for (const std::size_t stages : {2, 4}) cases.push_back({.pipeline = stages, .schedule = schedule, .model = kGpt});
   check_errors(cases, 0.07);
 }
 
