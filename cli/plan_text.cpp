@@ -64,8 +64,15 @@ std::string plan_table(const PlanRows& plan, const bench::Mesh& mesh, const std:
   const std::size_t shown = std::min(plan.rows.size(), top);
   const bool stages = std::any_of(plan.rows.begin(), plan.rows.begin() + static_cast<std::ptrdiff_t>(shown),
                                   [](const PlanRow& row) { return row.job.pipeline > 1; });
-  constexpr std::ptrdiff_t kBubble = 5;
-  if (stages) columns.insert(columns.begin() + kBubble, zh ? "气泡" : "bubble");
+  // A table of 80 columns has no room for both.
+  constexpr std::size_t kSent = 7;
+  const auto show_bubble = [stages](std::vector<std::string>& cells, const std::string& bubble) {
+    constexpr std::ptrdiff_t kBubble = 5;
+    if (!stages) return;
+    cells.erase(cells.begin() + kSent);
+    cells.insert(cells.begin() + kBubble, bubble);
+  };
+  show_bubble(columns, zh ? "气泡" : "bubble");
   TextTable table(columns);
   for (std::size_t i = 0; i < shown; ++i) {
     const PlanRow& row = plan.rows[i];
@@ -79,7 +86,7 @@ std::string plan_table(const PlanRows& plan, const bench::Mesh& mesh, const std:
                                    number(row.sent_bytes / 1e6, 1),
                                    number(row.process_bytes / kGiB, 2) + (row.fits ? "" : "!"),
                                    bound_name(row.step.bound, language)};
-    if (stages) cells.insert(cells.begin() + kBubble, row.job.pipeline > 1 ? percent(row.step.bubble) : "");
+    show_bubble(cells, row.job.pipeline > 1 ? percent(row.step.bubble) : "");
     table.add(cells);
   }
   return text + table.plain(kColumns) + notes(plan, limit, language);
