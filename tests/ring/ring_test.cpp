@@ -232,6 +232,15 @@ TEST_CASE("exact vectors of four ranks") {
   });
 }
 
+TEST_CASE(
+    "a vector outside of the arena takes several slices of staging memory, with more ranks than processors, too") {
+  const std::string world = GENERATE("shm", "met-shm");
+  const std::size_t ranks = GENERATE(2, 3, 4, 8);
+  INFO(world << ", " << ranks << " ranks");
+  const std::array<ReduceOp::Kind, 1> sum{ReduceOp::Kind::sum};
+  run_ranks(world, ranks, [&](ProcessGroup& group) { try_collectives<float>(group, 900'001, false, sum); });
+}
+
 TEST_CASE("every collective, operation, type, size and number of ranks is as the reference") {
   const std::string world = GENERATE(from_range(ring_worlds()));
   const std::size_t ranks = GENERATE(1, 2, 3, 4, 5, 8);
