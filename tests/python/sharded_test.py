@@ -649,6 +649,21 @@ def in_groups(rank, size):
     return outcome
 
 
+def large(rank, size):
+    """More than a GiB, of which a part is written; the rest has no pages."""
+    tensor = psring.torch.empty(3 << 27)
+    tensor[-1000:] = rank + 1
+    dist.all_reduce(tensor[-1000:])
+    return float(tensor[-1])
+
+
+class Large(unittest.TestCase):
+    def test_memory_is_as_large_as_the_host(self):
+        if open("/proc/sys/vm/overcommit_memory").read().strip() == "2":
+            self.skipTest("addresses count as memory on this host")
+        self.assertEqual(run(large, 2), [3.0, 3.0])
+
+
 class Groups(unittest.TestCase):
     def test_a_group_shards_by_itself(self):
         first, second, third, fourth = run(in_groups, 4)

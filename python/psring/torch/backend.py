@@ -7,6 +7,7 @@ import socket
 import sys
 from datetime import timedelta
 from multiprocessing.util import Finalize
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -45,6 +46,16 @@ def empty(*size: int, dtype: torch.dtype | None = None) -> torch.Tensor:
     return torch.frombuffer(memory.array(), dtype=kind, count=max(1, count))[:count].view(size)
 
 
+def _memory_bytes() -> int:
+    """The capacity of the memory for `empty` and Sharded: the host's. What is not allocated costs only addresses, unless the
+    host counts these, too."""
+    try:
+        counts = Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2"
+    except OSError:
+        counts = True
+    return 1 << 30 if counts else max(1 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
 def _join(store: Any, rank: int, size: int, timeout: timedelta) -> tuple[Job, Coordinator | None]:
     """Joins a new job of `size` workers. Rank 0 starts its coordinator, and names it in the store."""
     seconds = timeout.total_seconds()
@@ -72,7 +83,7 @@ def _join(store: Any, rank: int, size: int, timeout: timedelta) -> tuple[Job, Co
             f"psring: rank {rank} is on {socket.gethostname()}, rank 0 on {host}: between hosts the job needs a key; set "
             "PSRING_KEY to a copy of one file of `psring keygen` on each host, and PSRING_LISTEN at rank 0 to ADDRESS:0"
         )
-    job = Job(endpoint, key or key_file, rank, join_timeout=seconds)
+    job = Job(endpoint, key or key_file, rank, join_timeout=seconds, memory_bytes=_memory_bytes())
     if coordinator is not None:
         coordinator.joined()
     return job, coordinator
