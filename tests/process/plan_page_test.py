@@ -36,7 +36,7 @@ class PlanPage(ProgramTest):
             for name in path.split("."):
                 value = value[int(name)] if isinstance(value, list) else value[name]
             number, _, suffix = text.replace(",", "").partition(" ")
-            scale = {"ms": 1e-3, "": 1}[unit] * {"": 1, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}[suffix]
+            scale = {"ms": 1e-3, "": 1}[unit] * {"": 1, "%": 0.01, "B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}[suffix]
             digits, _, exponent = number.partition("e")
             rounding = 0.5001 * 10 ** (int(exponent or 0) - len(digits.partition(".")[2]))
             self.assertLessEqual(abs(float(number) - value / scale), max(rounding, 1e-3 * abs(value / scale) if suffix else 0), (path, text, value))
