@@ -27,12 +27,15 @@ function pairs(row) {
   return [...found.values()];
 }
 
+/// Messages are samples, but between the stages of a pipeline.
+const nameOf = (t, row, operation) => (operation === "message" && row.ownership?.mesh ? t.categories.activations : operationName(t, operation));
+
 /// Returns lines such as "worker → server: push 1.2 MiB", with the bytes of all pairs of these roles in a step.
-function sums(t, list, steps) {
+function sums(t, row, list, steps) {
   const found = new Map();
   for (const pair of list)
     for (const [operation, payload] of pair.operations) {
-      const key = `${t[role(pair.from)] ?? role(pair.from)} → ${t[role(pair.to)] ?? role(pair.to)}${t.colon}${operationName(t, operation)}`;
+      const key = `${t[role(pair.from)] ?? role(pair.from)} → ${t[role(pair.to)] ?? role(pair.to)}${t.colon}${nameOf(t, row, operation)}`;
       found.set(key, (found.get(key) ?? 0) + payload);
     }
   return [...found].map(([text, payload]) => `${text} ${bytes(Math.round(payload / steps))}`);
@@ -81,11 +84,11 @@ function panel(ctx, row, x0, y0, width) {
   const height = all.some((name) => role(name) === "server") ? 150 : all.length > 2 ? 170 : 100;
   const place = positions(all, x0, y0 + 18, width, height);
   const most = Math.max(...list.map((pair) => pair.payload));
-  const said = sums(t, list, steps);
+  const said = sums(t, row, list, steps);
   return {
     nodes: [label(x0, y0 + 13, cut(row.label, width), { fill: "var(--text)", "font-weight": 600, "font-size": 13 }),
       list.map((pair) => arrow(place.get(pair.from), place.get(pair.to), 1 + 3 * (pair.payload / most),
-        `${processName(t, pair.from)} → ${processName(t, pair.to)}${t.colon}${[...pair.operations].map(([name, payload]) => `${operationName(t, name)} ${bytes(Math.round(payload / steps))}`).join(", ")} ${t.aStep}`)),
+        `${processName(t, pair.from)} → ${processName(t, pair.to)}${t.colon}${[...pair.operations].map(([name, payload]) => `${nameOf(t, row, name)} ${bytes(Math.round(payload / steps))}`).join(", ")} ${t.aStep}`)),
       all.map((name) => {
         const [x, y] = place.get(name);
         const server = role(name) === "server";
