@@ -4,6 +4,7 @@ import { s } from "./dom.js";
 import { ticks } from "./format.js";
 
 const kFont = 12;
+const kNameRoom = 0.93;  // the part of a bar's margin that its name may fill
 
 export const label = (x, y, text, attributes = {}) =>
   s("text", { x, y, "font-size": kFont, fill: "var(--quiet)", "font-family": "system-ui, sans-serif", ...attributes }, text);
@@ -194,7 +195,7 @@ export function bars({ groups, width, scale, text, axisTicks = ticks }) {
   const total = (bar) => bar.parts.reduce((sum, part) => sum + (part.value ?? 0), 0);
   const solid = Math.max(1e-12, ...all.map((bar) => Math.max(total(bar), bar.mark ?? 0, bar.tick ?? 0)));
   const most = scale ?? Math.min(Math.max(solid, ...all.map((bar) => bar.to ?? 0)), solid * 2);
-  const left = Math.min(width * 0.36, 8 + Math.max(...all.map((bar) => widthOf(bar.name ?? ""))));
+  const left = Math.min(width * 0.36, 10 + Math.max(...all.map((bar) => widthOf(bar.name ?? ""))) / kNameRoom);
   const room = Math.max(...all.map((bar) => widthOf(bar.text ?? ""))) + 16;
   const right = Math.min(width * 0.4, room);
   const x = (v) => left + (Math.min(v, most) / most) * (width - left - right);
@@ -208,7 +209,7 @@ export function bars({ groups, width, scale, text, axisTicks = ticks }) {
     for (const bar of group.bars) {
       const [rowHeight, thick] = bar.thin ? [9, 6] : [22, 14];
       const middle = y + (bar.thin ? 2 : rowHeight / 2);
-      if (bar.name) nodes.push(label(left - 8, middle + 4, cut(bar.name, (left - 8) * 0.93), { "text-anchor": "end" }));
+      if (bar.name) nodes.push(label(left - 8, middle + 4, cut(bar.name, (left - 8) * kNameRoom), { "text-anchor": "end" }));
       let from = 0;
       for (const part of bar.parts) {
         if (!part.value) continue;
