@@ -10,7 +10,7 @@
 
 namespace psring::bench {
 
-/// What a job of workers that reach each other needs for a step.
+/// The time of a step, and of its parts.
 struct TimedPeriod {
   double step_s = 0;
   std::array<double, static_cast<std::size_t>(StepStation::count)> busy_s{};  ///< of the stage with the most

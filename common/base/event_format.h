@@ -51,7 +51,7 @@ inline constexpr std::size_t kEventKinds = std::variant_size_v<decltype(Event::w
 static_assert(kEventKinds == 9,
               "a new kind of event needs a field list in the encoder, the decoder and docs/events.md");
 
-/// What grows from one frame to the next with the same pattern. Differences are taken modulo 2^64.
+/// The numbers that grow from one frame to the next with the same pattern. Differences are taken modulo 2^64.
 struct FrameCounts {
   std::uint64_t number = 0, version = 0;
 

@@ -111,7 +111,7 @@ class PartReader {
   }
 
  private:
-  /// What records have in common, and the last of them.
+  /// The common part of records, and the last of them.
   struct Pattern {
     Event event;
     RecordedSource source;

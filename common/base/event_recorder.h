@@ -40,7 +40,7 @@ class EventRecorder final : public EventListener {
     using is_transparent = void;
     std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
   };
-  /// What events have in common that repeat; see event_format.h.
+  /// The common part of events that repeat; see event_format.h.
   struct Pattern {
     std::source_location source;
     decltype(Event::what) what;  ///< of the first event with the pattern
