@@ -10,7 +10,7 @@
 
 namespace psring::bench {
 
-/// The time of a step, and of its parts.
+/// A step of a job without servers, in steady state.
 struct TimedPeriod {
   double step_s = 0;
   std::array<double, static_cast<std::size_t>(StepStation::count)> busy_s{};  ///< of the stage with the most
