@@ -39,7 +39,7 @@ std::vector<std::string> run_ranks(std::size_t ranks, const std::function<void(R
                                    const GroupOptions& options = {}) {
   GroupOptions of_host = options;
   of_host.op_timeout = {};  // a short one is for the device's operations, not for connecting the ranks
-  auto hosts = make_shm_groups(ranks, std::size_t{1} << 24, of_host);
+  auto hosts = make_shm_groups(ranks, kShmArenaBytes, of_host);
   std::vector<std::string> errors(ranks);
   std::latch all_ended(static_cast<std::ptrdiff_t>(ranks));
   {

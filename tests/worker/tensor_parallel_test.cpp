@@ -50,7 +50,7 @@ template <class T>
 std::vector<T> on_ranks(std::size_t ranks, const std::function<T(const TensorPart&)>& run) {
   ring::GroupOptions options;
   options.op_timeout = from_seconds(60);
-  const auto groups = ring::make_shm_groups(ranks, std::size_t{1} << 20, options);
+  const auto groups = ring::make_shm_groups(ranks, ring::kShmArenaBytes, options);
   const SystemClock clock;
   std::vector<T> results(ranks);
   std::vector<std::exception_ptr> errors(ranks);
