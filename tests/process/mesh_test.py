@@ -343,9 +343,9 @@ class Compared(MeshTest):
                 self.assert_refused(self.run_program("psring", "compare", "--strategies", word, "--workers", 2, *MLP), USAGE, line)
         self.assert_refused(self.run_program("psring", "compare", "--strategies", "pp:2", "--pipeline", 2, *MLP), USAGE, "in one of them")
 
-    def test_commands_without_a_model_of_stages_say_so(self):
-        self.assert_refused(self.run_program("psring", "step", "--strategies", "ddp", "--workers", 2, "--pipeline", 2, *MLP), USAGE,
-                            "--pipeline")
+    def test_commands_without_a_model_of_such_a_mesh_say_so(self):
+        self.assert_refused(self.run_program("psring", "step", "--strategies", "ps", "--servers", 2, "--workers", 2, "--pipeline", 2, *MLP),
+                            USAGE, "--servers in a mesh")
         self.assert_refused(self.run_program("psring", "plan", "--strategies", "ddp", "--tflops", 1, "--model", "mlp:8-8-8", "--pipeline", 2,
                                              "--hosts", 2), USAGE, "--pipeline")
 

@@ -21,8 +21,9 @@ Overloaded(Bodies...) -> Overloaded<Bodies...>;
 constexpr std::string_view kEvaluate = "evaluate";
 constexpr std::size_t kCategoriesShown = 5;  // staging belongs to devices, which no simulated job has
 
-/// Does the frame belong to the exchange of gradients, parameters and activations? All other frames are control.
-bool is_exchange(const net::FrameHeader& header) {
+/// Does the frame belong to the exchange of gradients and parameters, and in a mesh of activations? All other frames
+/// are control, such as the samples that `dp` scatters.
+bool is_exchange(const net::FrameHeader& header, bool in_mesh) {
   if ((header.flags & net::FrameHeader::kStartUp) != 0) return false;
   switch (header.type) {
     case FrameType::push:
@@ -31,8 +32,9 @@ bool is_exchange(const net::FrameHeader& header) {
     case FrameType::all_reduce:
     case FrameType::reduce_scatter:
     case FrameType::all_gather:
-    case FrameType::message:
       return true;
+    case FrameType::message:
+      return in_mesh;
     default:
       return false;
   }
@@ -231,7 +233,7 @@ std::source_location SceneRecorder::source_of(std::size_t from, std::size_t to, 
   }
   if (process.is_server)
     return process.last_activity.first == now ? process.last_activity.second : std::source_location();
-  if (header.type != FrameType::pull && !is_exchange(header)) return {};
+  if (header.type != FrameType::pull && !is_exchange(header, !numbers_.empty())) return {};
   const auto unit = process.units.find(header.unit);
   return unit == process.units.end() ? std::source_location() : unit->second;
 }
@@ -280,7 +282,7 @@ void SceneRecorder::on_send(std::size_t from, std::size_t to, const net::FrameHe
   json["range"] = {header.begin, header.end};
   json["bytes"] = header.payload_bytes;
   const bool evaluates = processes_[from] && processes_[from]->evaluates();
-  const bool counts = is_exchange(header) && hosts_[from] != hosts_[to] && !evaluates;
+  const bool counts = is_exchange(header, !numbers_.empty()) && hosts_[from] != hosts_[to] && !evaluates;
   json["exchange"] = counts;
   add_source(json, source_of(from, to, header, now));
   if (!counts) return;
