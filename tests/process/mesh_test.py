@@ -346,8 +346,8 @@ class Compared(MeshTest):
     def test_commands_without_a_model_of_such_a_mesh_say_so(self):
         self.assert_refused(self.run_program("psring", "step", "--strategies", "ps", "--servers", 2, "--workers", 2, "--pipeline", 2, *MLP),
                             USAGE, "--servers in a mesh")
-        self.assert_refused(self.run_program("psring", "plan", "--strategies", "ddp", "--tflops", 1, "--model", "mlp:8-8-8", "--pipeline", 2,
-                                             "--hosts", 2), USAGE, "--pipeline")
+        self.assert_refused(self.run_program("psring", "plan", "--strategies", "ps", "--tflops", 1, "--model", "mlp:8-8-8", "--pipeline", 2,
+                                             "--hosts", 2), USAGE, "psring plan predicts no servers in a mesh")
 
 
 class Refused(MeshTest):
