@@ -17,6 +17,16 @@ namespace {
 
 using options::Given;
 
+/// A mesh's groups lie within a host, or fill whole hosts: the links that they use are told by their size.
+void check_hosts(const PlanInput& input, const MeshWord& word) {
+  const std::size_t host = input.mesh.workers_per_host;
+  for (const std::size_t group : {word.parts / word.stages, word.parts})
+    if (group % host != 0 && host % group != 0)
+      fail(ErrorKind::usage,
+           "{}: psring plan predicts groups of {} workers only if they divide or fill hosts, which have {}",
+           plan_word_text(word), group, host);
+}
+
 /// The workers of a row: all of the cluster's, but for one process, and for one copy of the model in a mesh.
 std::size_t workers_of(const PlanInput& input, const MeshWord& word, const worker::StrategyKind& kind) {
   const std::size_t all = input.mesh.workers();
@@ -24,6 +34,7 @@ std::size_t workers_of(const PlanInput& input, const MeshWord& word, const worke
   if (all % word.parts != 0)
     fail(ErrorKind::usage, "{}: the {} workers of the cluster cannot be divided by {}", plan_word_text(word), all,
          word.parts);
+  check_hosts(input, word);
   return kind.one_worker ? 1 : word.one_copy ? word.parts : all;
 }
 
@@ -41,7 +52,7 @@ JobOptions job_of(const PlanInput& input, const MeshWord& word, const worker::St
                   const PlanChoice& choice) {
   const std::size_t workers = workers_of(input, word, kind);
   const std::size_t copies = workers / word.parts;
-  const std::size_t startable = std::min<std::size_t>(copies, options::kMostProcesses / word.parts) * word.parts;
+  const std::size_t startable = std::clamp<std::size_t>(options::kMostProcesses / word.parts, 1, copies) * word.parts;
   Given given = input.job;
   for (const auto& [name, text] : choice.options) given[name] = text;
   given["workers"] = std::to_string(startable);
@@ -80,6 +91,8 @@ bench::HostCosts costs_of(const PlanInput& input, const JobOptions& job, const b
 
 PlanRow make_row(const PlanInput& input, const std::shared_ptr<const worker::StrategyKind>& kind, const MeshWord& word,
                  const PlanChoice& choice) {
+  if (word.parts > 1 && (kind->scatters || !(kind->ring || kind->servers)))
+    fail(ErrorKind::usage, "{}: the strategy cannot divide a model", plan_word_text(word));
   if (kind->servers && word.parts > 1)
     fail(ErrorKind::usage, "{}: psring plan predicts no servers in a mesh; use psring compare", plan_word_text(word));
   PlanRow row{.job = job_of(input, word, *kind, choice), .kind = kind, .choice = choice};

@@ -60,7 +60,7 @@ std::vector<std::string> micro_batches_of(const MeshWord& word) {
 std::vector<std::string> proposed_meshes(const PlanInput& input, const App& app) {
   for (const char* name : {"tensor", "pipeline", "pipeline-schedule", "stages", "compress", "shard-group", "servers"})
     if (input.job.contains(name)) return {};
-  const Spec spec = Spec::parse("--model", options::text_of(input.job, "model"));
+  const Spec spec = Spec::parse("--model", input.job.contains("model") ? input.job.at("model") : JobOptions().model);
   const worker::Registries& registries = app.worker_registries();
   const std::size_t stages = most_stages(*registries.models.make(spec));
   std::vector<std::string> words;

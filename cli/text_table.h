@@ -29,8 +29,8 @@ class TextTable {
   bool empty() const { return rows_.empty(); }
 
   /// Returns the table for a terminal: names to the left, figures to the right, each column as wide as its widest cell.
-  /// With `most`, no line is wider: a name that does not fit stands on a line of its own, in pieces where it must.
-  /// REQUIRES: the other columns leave at least 8 for names.
+  /// With `most`, a name that does not fit stands on a line of its own, in pieces where it must, so that no line is
+  /// wider, unless the other columns leave less than 8 for names.
   std::string plain(std::size_t most = 1000) const;
   std::string markdown() const;
 

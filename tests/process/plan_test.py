@@ -304,6 +304,21 @@ class Plan(ProgramTest):
             self.refused(2, text, "plan", *self.GPT, "--tflops", 1, "--hosts", 4, "--strategies", words)
         self.refused(2, "give the mesh in one of them", "plan", *self.GPT, "--tflops", 1, "--hosts", 4, "--tensor", 2, "--strategies", "tp:2+ddp")
 
+    def test_meshes_that_cannot_be_predicted(self):
+        for words in ("pp:2+single", "pp:2+dp", "single+pp:2"):
+            self.refused(2, "the strategy cannot divide a model", "plan", *self.GPT, "--tflops", 1, "--hosts", 4, "--strategies", words)
+        # 3 workers in a host: groups of 2 or 4 would lie partly in a host and partly between hosts.
+        odd = ["--tflops", 1, "--hosts", 4, "--workers-per-host", 3, "--global-batch", 12]
+        for words in ("tp:2+ddp", "tp:4+ddp", "pp:4", "pp:2+ddp", "tp:2+pp:2+zero1"):
+            self.refused(2, "only if they divide or fill hosts, which have 3", "plan", *self.GPT, *odd, "--strategies", words)
+        self.assert_done(self.run_program("psring", "plan", *self.GPT, *odd, "--json", "plan.json"))
+        self.assertFalse([row["label"] for row in json.loads((self.folder / "plan.json").read_text())["rows"] if row["mesh"]["tensor"] > 1])
+
+    def test_the_standard_model(self):
+        """Without --model, and with figures that leave little room for names in a table of 80 columns."""
+        for cluster in ([], ["--hosts", 4], ["--workers-per-host", 8]):
+            self.assert_done(self.run_program("psring", "plan", "--tflops", 1, *cluster))
+
     def test_a_mesh_can_be_trained(self):
         """The options of a row are a job that train takes; bytes and memory of the job are those that the row says."""
         words = ["pp:2:1f1b+zero1", "tp:2+pp:2", "tp:2+ddp", "pp:4"]
