@@ -59,7 +59,7 @@ struct PlanRows {
   std::vector<std::string> left_out = {};
 };
 
-/// The meshes that are worth a row: --tensor 1, 2, 4 or 8 within a host, --pipeline 1, 2, 4 or 8, with ddp and zero1
+/// The meshes that are worth a row: --tensor 1, 2, 4 or 8 within a host, --pipeline 1, 2, 4 or 8, with zero1
 /// along the data axis. None that the model's layers do not allow, and none if a mesh was given.
 std::vector<std::string> proposed_meshes(const PlanInput& input, const App& app);
 

@@ -10,7 +10,6 @@ namespace psring::cli {
 namespace {
 
 constexpr std::size_t kSizes[] = {1, 2, 4, 8};
-constexpr const char* kAlongData[] = {"ddp", "zero1"};
 
 std::size_t given_size(const options::Given& given, const char* axis) {
   const std::size_t size = given.contains(axis) ? options::whole_number(axis, given.at(axis)) : 1;
@@ -70,7 +69,8 @@ std::vector<std::string> proposed_meshes(const PlanInput& input, const App& app)
       if (tensor * pipeline == 1 || pipeline > stages || input.mesh.workers() % (tensor * pipeline) != 0) continue;
       std::string mesh = tensor > 1 ? fmt::format("tp:{}+", tensor) : "";
       if (pipeline > 1) mesh += fmt::format("pp:{}:1f1b+", pipeline);
-      for (const char* strategy : kAlongData) words.push_back(mesh + strategy);
+      const bool has_copies = input.mesh.workers() > tensor * pipeline;
+      words.push_back(mesh + (has_copies ? "zero1" : "ddp"));  // zero1 moves ddp's bytes, and needs less memory
     }
   }
   return words;
