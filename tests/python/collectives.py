@@ -87,6 +87,7 @@ def run(rank, size):
         keep("recv from any", *(t for _, t in sorted(got, key=lambda each: each[0])))
     else:
         dist.send(torch.full((2,), float(rank)), 0)
+    dist.barrier()  # a later message of one rank must not come before the first one of another
     big = torch.full((100_000,), float(rank))
     into = torch.zeros(100_000)
     works = dist.batch_isend_irecv(
