@@ -140,6 +140,38 @@ void add_messages(const worker::Model& stage, const worker::FlatModel& flat, std
   if (loss.sum_f64 > 0) work.loss_sums.push_back(static_cast<double>(loss.sum_f64 * sizeof(double)));
 }
 
+/// Adds what a micro-batch of `batch` samples computes and sends.
+void add_passes(const JobOptions& job, const worker::Model& stage, const worker::FlatModel& flat, std::size_t batch,
+                bool last, const PassTime& time, Workload& work) {
+  add_layers(stage, flat, batch, time, work);
+  if (job.activation_checkpointing == "unit") add_recomputing(job, flat, last, work);
+  add_messages(stage, flat, batch, last, work);
+}
+
+void mix(double& value, double other, double share) { value += share * (other - value); }
+void mix(std::vector<double>& values, const std::vector<double>& others, double share) {
+  check(values.size() == others.size(), "micro-batches of different sizes sum different vectors");
+  for (std::size_t i = 0; i < values.size(); ++i) mix(values[i], others[i], share);
+}
+
+/// Turns the work of the smaller micro-batches into the mean of all of them.
+void mix_in(Workload& work, const Workload& larger, double share) {
+  for (std::size_t i = 0; i < work.layers.size(); ++i) {
+    LayerTime& layer = work.layers[i];
+    const LayerTime& other = larger.layers[i];
+    mix(layer.forward_s, other.forward_s, share);
+    mix(layer.backward_s, other.backward_s, share);
+    mix(layer.flops, other.flops, share);
+    mix(layer.forward_sums, other.forward_sums, share);
+    mix(layer.backward_sums, other.backward_sums, share);
+  }
+  mix(work.input_bytes, larger.input_bytes, share);
+  mix(work.input_gradient_bytes, larger.input_gradient_bytes, share);
+  mix(work.output_bytes, larger.output_bytes, share);
+  mix(work.output_gradient_bytes, larger.output_gradient_bytes, share);
+  mix(work.loss_sums, larger.loss_sums, share);
+}
+
 void add_units(const worker::FlatModel& flat, const std::map<std::string, std::vector<std::size_t>>& stages_of,
                Workload& work) {
   for (std::size_t unit = 0; unit < flat.units(); ++unit) {
@@ -161,7 +193,9 @@ std::vector<Workload> make_workloads(const JobOptions& job, const worker::Regist
   const std::vector<Range> stages = worker::stages_of_job(job, *whole.model);
   const auto stages_of = worker::stages_of_tensors(*whole.model, stages);
   const auto kind = registries.strategies.make(Spec::parse("--strategy", job.strategy));
-  const std::size_t batch = std::max<std::size_t>(1, job.batch_per_worker() / job.accumulate);
+  // A batch is cut into micro-batches of at most two sizes, which differ by one sample (worker::Trainer).
+  const std::size_t smaller = std::max<std::size_t>(1, job.batch_per_worker() / job.accumulate);
+  const std::size_t one_more = job.batch_per_worker() < job.accumulate ? 0 : job.batch_per_worker() % job.accumulate;
   std::vector<Workload> all;
   for (const Range layers : stages) {
     const bool last = layers.end == whole.model->layers.size();
@@ -184,10 +218,13 @@ std::vector<Workload> make_workloads(const JobOptions& job, const worker::Regist
     work.layout.piece_elements = worker::piece_elements(job, work.layout);
     work.first_trained_layer = part.flat.first_trained_layer();
     work.micro_batches = job.accumulate;
-    add_layers(*part.model, part.flat, batch, time, work);
-    if (job.activation_checkpointing == "unit") add_recomputing(job, part.flat, last, work);
-    add_messages(*part.model, part.flat, batch, last, work);
     add_units(part.flat, stages_of, work);
+    Workload larger = work;
+    add_passes(job, *part.model, part.flat, smaller, last, time, work);
+    if (one_more > 0) {
+      add_passes(job, *part.model, part.flat, smaller + 1, last, time, larger);
+      mix_in(work, larger, static_cast<double>(one_more) / static_cast<double>(job.accumulate));
+    }
     all.push_back(std::move(work));
   }
   set_sleeps(job, all);

@@ -14,7 +14,8 @@
 
 namespace psring::bench {
 
-/// A layer's times in one micro-batch, and the unit that holds its tensors (worker::kNoUnit: it has none).
+/// A layer's times in a micro-batch, the mean over those of a step, and the unit that holds its tensors
+/// (worker::kNoUnit: it has none).
 struct LayerTime {
   std::size_t unit = worker::kNoUnit;
   double forward_s = 0;
@@ -44,7 +45,8 @@ struct Workload {
   std::vector<Range> backward_layers;  ///< by unit: empty if backward does not need the unit
   std::size_t first_trained_layer = 0;
   std::size_t micro_batches = 1;
-  /// Bytes that pass between a stage and its neighbours for each micro-batch; 0: there is no such message.
+  /// Bytes that pass between a stage and its neighbours for a micro-batch, the mean over those of a step; 0: there
+  /// is no such message.
   double input_bytes = 0;  ///< activations of the stage before
   double input_gradient_bytes = 0;
   double output_bytes = 0;

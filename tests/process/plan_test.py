@@ -337,6 +337,17 @@ class Plan(ProgramTest):
                     booked[check["role"]] += check["peak"]
                 self.assertEqual(row["process_bytes"], max(booked.values()))
 
+    def test_micro_batches_of_two_sizes(self):
+        """A step computes all samples of its batch, into however many micro-batches it is cut."""
+        job = ["--hosts", 2, "--strategies", "pp:2", "--tflops", 0.001, "--link-between", "100gbit", "--accumulate", 8]
+        computes = {}
+        for batch in (8, 15, 16):
+            plan, _ = self.meshes(*job, "--global-batch", batch)
+            (row,) = plan["rows"]
+            computes[batch] = row["compute_s"]
+        self.assertAlmostEqual(computes[15] / computes[8], 15 / 8, delta=0.001)
+        self.assertAlmostEqual(computes[16] / computes[8], 2, delta=0.001)
+
     def test_in_chinese(self):
         english = self.run_program("psring", "plan", *MODEL, *CLUSTER)
         chinese = self.run_program("psring", "plan", *MODEL, *CLUSTER, "--lang", "zh", env={"LANG": "C"})

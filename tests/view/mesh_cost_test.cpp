@@ -48,10 +48,11 @@ struct MeshCase {
   double flops_per_second = 1e9;
   std::size_t micro_batches = 4;
   const char* compute = "model";
+  std::size_t batch = 0;  ///< of each worker; 0: two samples for each micro-batch
 
   std::string text() const {
-    return fmt::format("{} x{} tp:{} pp:{}:{} m={} {} {} {:g}", strategy, data, tensor, pipeline, schedule,
-                       micro_batches, model, link, flops_per_second);
+    return fmt::format("{} x{} tp:{} pp:{}:{} m={} b={} {} {} {:g}", strategy, data, tensor, pipeline, schedule,
+                       micro_batches, batch, model, link, flops_per_second);
   }
   JobOptions job() const {
     JobOptions job;
@@ -63,7 +64,7 @@ struct MeshCase {
     job.pipeline_schedule = schedule;
     job.workers = data * tensor * pipeline;
     job.accumulate = micro_batches;
-    job.global_batch = 2 * micro_batches * data;
+    job.global_batch = (batch > 0 ? batch : 2 * micro_batches) * data;
     job.link = link;
     job.compute = compute;
     return job;
@@ -139,6 +140,48 @@ TEST_CASE("predictions of tensor groups agree with the strategies in virtual tim
                 {.tensor = 2, .pipeline = 2, .schedule = "1f1b", .model = kGpt},
                 {.strategy = "zero1", .data = 2, .tensor = 2, .pipeline = 2, .model = kGpt}},
                0.05);
+}
+
+// The prediction has micro-batches of the mean size: it does not see how a stage waits for the larger ones.
+TEST_CASE("predictions of micro-batches of two sizes agree with the strategies in virtual time") {
+  check_errors({{.pipeline = 2, .schedule = "gpipe", .micro_batches = 4, .batch = 7},
+                {.pipeline = 4, .schedule = "1f1b", .micro_batches = 8, .batch = 19},
+                {.tensor = 2, .model = kGpt, .micro_batches = 3, .batch = 8},
+                {.data = 2, .pipeline = 2, .schedule = "1f1b", .micro_batches = 3, .batch = 8}},
+               0.09);
+}
+
+TEST_CASE("the micro-batches of a step compute and send as much as its samples, in whatever number") {
+  const auto stages_of = [](std::size_t batch, std::size_t micro_batches) {
+    const MeshCase at{.tensor = 2, .pipeline = 2, .model = kGpt, .micro_batches = micro_batches, .batch = batch};
+    return make_workloads(at.job(), names().workers, 1, [](const LayerPass& pass) { return pass.flops / 1e9; });
+  };
+  const auto sums_of = [](const Workload& work) {
+    double sum = 0;
+    for (const LayerTime& layer : work.layers)
+      for (const auto* vectors : {&layer.forward_sums, &layer.backward_sums})
+        for (const double bytes : *vectors) sum += bytes;
+    for (const double bytes : work.loss_sums) sum += bytes;
+    return sum;
+  };
+  using Catch::WithinRel;
+  for (const std::size_t batch : {8, 15, 16, 23}) {
+    const std::vector<Workload> whole = stages_of(batch, 1);
+    for (const std::size_t micros : {2, 3, 8}) {
+      const std::vector<Workload> cut = stages_of(batch, micros);
+      const auto all = [&](double bytes) { return static_cast<double>(micros) * bytes; };
+      for (std::size_t stage = 0; stage < whole.size(); ++stage) {
+        INFO(fmt::format("batch {}, {} micro-batches, stage {}", batch, micros, stage));
+        CHECK_THAT(cut[stage].compute_s(), WithinRel(whole[stage].compute_s(), 1e-12));
+        CHECK_THAT(cut[stage].flops(), WithinRel(whole[stage].flops(), 1e-12));
+        CHECK_THAT(all(sums_of(cut[stage])), WithinRel(sums_of(whole[stage]), 1e-12));
+        CHECK_THAT(all(cut[stage].input_bytes), WithinRel(whole[stage].input_bytes, 1e-12));
+        CHECK_THAT(all(cut[stage].input_gradient_bytes), WithinRel(whole[stage].input_gradient_bytes, 1e-12));
+        CHECK_THAT(all(cut[stage].output_bytes), WithinRel(whole[stage].output_bytes, 1e-12));
+        CHECK_THAT(all(cut[stage].output_gradient_bytes), WithinRel(whole[stage].output_gradient_bytes, 1e-12));
+      }
+    }
+  }
 }
 
 TEST_CASE("the bubble of equal stages is that of the formula") {
