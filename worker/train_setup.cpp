@@ -38,18 +38,6 @@ std::vector<TensorSpec> specs_of(const Layout& layout) {
 
 constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 32;  // random numbers take a step of 32 bits
 
-/// Refuses models that no host can hold, before sums of their sizes overflow. In floating point: the number of elements
-/// itself may not fit into any integer.
-void check_size(const JobOptions& job, const Layout& layout) {
-  double bytes = 0;
-  for (const TensorSpec& spec : specs_of(layout))
-    bytes += std::accumulate(spec.shape.begin(), spec.shape.end(), double{sizeof(float)},
-                             [](double product, std::size_t extent) { return product * static_cast<double>(extent); });
-  constexpr double kGiB = std::size_t{1} << 30;
-  if (bytes > kGiB * (1 << 20))
-    fail(ErrorKind::data, "--model {}: its parameters take {:.6g} GiB", job.model, bytes / kGiB);
-}
-
 DType parse_precision(const char* flag, const std::string& name) {
   if (name != "f32" && name != "bf16" && name != "f16")
     fail(ErrorKind::usage, "{}: expected f32, bf16 or f16, got '{}'", flag, name);
@@ -96,6 +84,16 @@ void check_precision(const JobOptions& job, const Layout& layout, const optim::O
 }
 
 }  // namespace
+
+void check_size(const JobOptions& job, const Layout& layout) {
+  double bytes = 0;  // in floating point: the number of elements itself may not fit into any integer
+  for (const TensorSpec& spec : specs_of(layout))
+    bytes += std::accumulate(spec.shape.begin(), spec.shape.end(), double{sizeof(float)},
+                             [](double product, std::size_t extent) { return product * static_cast<double>(extent); });
+  constexpr double kGiB = std::size_t{1} << 30;
+  if (bytes > kGiB * (1 << 20))
+    fail(ErrorKind::data, "--model {}: its parameters take {:.6g} GiB", job.model, bytes / kGiB);
+}
 
 std::size_t piece_elements(const JobOptions& job, const Layout& layout) {
   constexpr std::size_t kPiecesOfStandalone = 64;

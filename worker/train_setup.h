@@ -19,6 +19,10 @@
 
 namespace psring::worker {
 
+/// Refuses models that no host can hold, before sums of their sizes overflow. Throws data. `layout`: of the whole
+/// model.
+void check_size(const JobOptions& job, const Layout& layout);
+
 /// Layout::piece_elements of a job. On a shaped link a piece is as large as the link carries in 5 ms: a step ends with
 /// the answers to its last piece, so that pieces are small on a slow link. With mixed servers a standalone server's
 /// share has at least 64 pieces, because its card is idle until a first piece has come from every worker. REQUIRES:

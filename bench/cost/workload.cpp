@@ -190,6 +190,7 @@ void add_units(const worker::FlatModel& flat, const std::map<std::string, std::v
 std::vector<Workload> make_workloads(const JobOptions& job, const worker::Registries& registries, std::size_t owners,
                                      const PassTime& time) {
   const Described whole = describe(job, registries, {});
+  worker::check_size(job, whole.flat.layout(owners));
   const std::vector<Range> stages = worker::stages_of_job(job, *whole.model);
   const auto stages_of = worker::stages_of_tensors(*whole.model, stages);
   const auto kind = registries.strategies.make(Spec::parse("--strategy", job.strategy));

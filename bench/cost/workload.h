@@ -82,7 +82,7 @@ double elements_of(const worker::Model& model, std::size_t layer, std::span<cons
 
 /// Describes the step of one worker of each stage of a job, without data and without memory for parameters: one
 /// description if there is no pipeline. Of the workers that divide a layer, the last one has the largest part.
-/// `owners`: the processes that cut each unit. Throws usage, naming the flag.
+/// `owners`: the processes that cut each unit. Throws usage, naming the flag; data if no host can hold the model.
 std::vector<Workload> make_workloads(const JobOptions& job, const worker::Registries& registries, std::size_t owners,
                                      const PassTime& time);
 

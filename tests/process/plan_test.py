@@ -348,6 +348,12 @@ class Plan(ProgramTest):
         self.assertAlmostEqual(computes[15] / computes[8], 15 / 8, delta=0.001)
         self.assertAlmostEqual(computes[16] / computes[8], 2, delta=0.001)
 
+    def test_models_that_no_host_can_hold(self):
+        for word in ("ddp", "pp:4", "tp:2+pp:2", "pp:2+zero3"):
+            with self.subTest(word):
+                self.refused(3, "its parameters take", "plan", "--model", "gpt:layers=2,dim=4294967296,heads=2", "--data",
+                             "synthetic", "--tflops", 1, "--hosts", 4, "--strategies", word)
+
     def test_in_chinese(self):
         english = self.run_program("psring", "plan", *MODEL, *CLUSTER)
         chinese = self.run_program("psring", "plan", *MODEL, *CLUSTER, "--lang", "zh", env={"LANG": "C"})
