@@ -15,12 +15,17 @@ double segments_of(double bytes, double segment) { return std::max(1.0, std::cei
 /// Bytes on the wire of a message of `bytes` in segments, headers counted.
 double framed(double bytes, double segment) { return bytes + kHeaderBytes * segments_of(bytes, segment); }
 
+/// Bounds the work for a collective of thousands of ranks or segments.
+constexpr std::size_t kMostFrames = 512;
+
 /// A part of a vector: what one message each round carries, unless it is longer than a segment.
 struct Part {
   double bytes = 0;
   double framed = 0;             ///< bytes on the wire, with headers
   double first = 0;              ///< bytes of the longest message
-  std::vector<double> messages;  ///< bytes of each
+  double last = 0;               ///< bytes of the last message
+  double count = 0;              ///< messages
+  std::vector<double> messages;  ///< bytes of each; empty if there are more than kMostFrames
 };
 
 Part part_of(std::span<const double> pieces, double segment) {
@@ -29,14 +34,17 @@ Part part_of(std::span<const double> pieces, double segment) {
     part.bytes += piece;
     part.framed += framed(piece, segment);
     part.first = std::max(part.first, std::min(piece, segment));
-    for (double left = piece; part.messages.empty() || left > 1e-9 * piece; left -= segment)
-      part.messages.push_back(std::min(left, segment));
+    if (piece <= 0 && part.count > 0) continue;
+    const double count = segments_of(piece, segment);
+    part.count += count;
+    part.last = std::min(piece - (count - 1) * segment, segment);
+    if (part.count > kMostFrames) continue;
+    part.messages.insert(part.messages.end(), static_cast<std::size_t>(count) - 1, segment);
+    part.messages.push_back(part.last);
   }
+  if (part.count > kMostFrames) part.messages.clear();
   return part;
 }
-
-/// Bounds the work for a collective of thousands of ranks or segments.
-constexpr std::size_t kMostFrames = 512;
 
 /// Makes the frames of rounds. A frame of one round leaves when the frame with the same number of the round before has
 /// arrived; if `whole`, when all frames of the round before have.
@@ -89,10 +97,10 @@ class FrameList {
   std::size_t before_ = 0;  ///< where the round before begins
 };
 
-/// Equal messages in place of many, which carry as much.
+/// Equal messages in place of many, which carry as much. REQUIRES: most <= kMostFrames.
 std::vector<double> joined(const Part& part, std::size_t most) {
-  if (part.messages.size() <= most) return part.messages;
-  const double headers = kHeaderBytes * static_cast<double>(part.messages.size() - most);
+  if (part.count <= static_cast<double>(most)) return part.messages;
+  const double headers = kHeaderBytes * (part.count - static_cast<double>(most));
   return std::vector<double>(most, (part.bytes + headers) / static_cast<double>(most));
 }
 
@@ -106,8 +114,8 @@ CollectiveTime rounds_of(const Wire& wire, std::size_t n, std::size_t rounds, co
   const double hides = whole >= first ? latency : 0;
   const auto count = static_cast<double>(rounds);
   const double sent = static_cast<double>(n) * count;
-  CollectiveTime time{count * part.bytes, count * whole, count * std::max(whole, first) + hides,
-                      sent * static_cast<double>(part.messages.size()), sent * part.bytes};
+  CollectiveTime time{count * part.bytes, count * whole, count * std::max(whole, first) + hides, sent * part.count,
+                      sent * part.bytes};
   constexpr std::size_t kFewMessages = 4;  // of a part: enough to keep the card busy between two rounds
   const std::vector<double> messages =
       joined(part, std::max(kFewMessages, kMostFrames / std::max<std::size_t>(1, rounds)));
@@ -115,7 +123,7 @@ CollectiveTime rounds_of(const Wire& wire, std::size_t n, std::size_t rounds, co
   const std::size_t shown = std::min(rounds, most_rounds);
   FrameList frames(wire, false);
   for (std::size_t round = 0; round < shown; ++round) frames.add_round(messages, count / static_cast<double>(shown));
-  const bool exact = shown == rounds && messages.size() == part.messages.size();
+  const bool exact = shown == rounds && static_cast<double>(messages.size()) == part.count;
   time.frames = frames.take(exact ? std::nullopt : std::optional(time.alone_s));
   return time;
 }
@@ -125,13 +133,14 @@ CollectiveTime direct(const Wire& wire, std::size_t n, const Part& part) {
   const auto others = static_cast<double>(n - 1);
   const double time = others * part.framed / wire.bytes_per_s();
   const double sent = static_cast<double>(n) * others;
-  CollectiveTime all{others * part.bytes, time, time + wire.latency_s(part.first),
-                     sent * static_cast<double>(part.messages.size()), sent * part.bytes};
+  CollectiveTime all{others * part.bytes, time, time + wire.latency_s(part.first), sent * part.count,
+                     sent * part.bytes};
   FrameList frames(wire, false);
+  const std::vector<double> one = joined(part, kMostFrames);
   std::vector<double> messages;
   for (std::size_t other = 1; other < n && messages.size() < kMostFrames; ++other)
-    messages.insert(messages.end(), part.messages.begin(), part.messages.end());
-  frames.add_round(messages, others * static_cast<double>(part.messages.size()) / static_cast<double>(messages.size()));
+    messages.insert(messages.end(), one.begin(), one.end());
+  frames.add_round(messages, others * static_cast<double>(one.size()) / static_cast<double>(messages.size()));
   all.frames = frames.take(all.alone_s);
   return all;
 }
@@ -150,12 +159,12 @@ class WholeRounds {
     const double whole = part.framed / wire_.bytes_per_s();
     time_.bytes += bytes;
     time_.occupies_s += whole;
-    time_.alone_s += whole + wire_.latency_s(part.messages.back());
-    time_.messages += static_cast<double>(senders * part.messages.size());
+    time_.alone_s += whole + wire_.latency_s(part.last);
+    time_.messages += static_cast<double>(senders) * part.count;
     time_.moved_bytes += static_cast<double>(senders) * bytes;
     constexpr std::size_t kFewMessages = 16;
     const std::vector<double> messages = joined(part, kFewMessages);
-    joined_ = joined_ || messages.size() < part.messages.size();
+    joined_ = joined_ || static_cast<double>(messages.size()) < part.count;
     frames_.add_round(messages);
   }
   CollectiveTime take() {
@@ -224,7 +233,7 @@ CollectiveTime scatter_time(const Wire& wire, std::size_t n, std::span<const dou
 CollectiveTime message_time(const Wire& wire, double bytes, double segment) {
   const Part part = part_of(std::span(&bytes, 1), segment);
   const double whole = part.framed / wire.bytes_per_s();
-  return {bytes, whole, whole + wire.latency_s(part.messages.back()), static_cast<double>(part.messages.size()), bytes};
+  return {bytes, whole, whole + wire.latency_s(part.last), part.count, bytes};
 }
 
 double byteps_optimum_s(double n, double k, double bytes, double bytes_per_s) {

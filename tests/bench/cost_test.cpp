@@ -308,5 +308,27 @@ TEST_CASE("the expected slowest worker of faults") {
   CHECK_THAT(expected_slowest(job), WithinRel(3.0, 1e-3));
 }
 
+TEST_CASE("the time of a vector of any length is known at once") {
+  const Wire link(net::LinkSpec{8e9, std::chrono::microseconds(100)});
+  constexpr double kSegment = 65536;
+  for (const double segments : {1.0, 512.0, 513.0, 1e5, 1e12}) {
+    const double bytes = (segments - 1) * kSegment + 4096;
+    const CollectiveTime message = message_time(link, bytes, kSegment);
+    CHECK(message.messages == segments);
+    CHECK_THAT(message.occupies_s, WithinRel((bytes + segments * kHeaderBytes) / 1e9, 1e-9));
+    for (const ring::Algorithm algorithm : {ring::Algorithm::ring, ring::Algorithm::exchange,
+                                            ring::Algorithm::halving_doubling, ring::Algorithm::doubling}) {
+      const ring::Tuning::Row row{.algorithm = algorithm, .segment_bytes = static_cast<std::size_t>(kSegment)};
+      const CollectiveTime all = all_reduce_time(link, 4, 4 * bytes, row);
+      CHECK(all.messages >= 4 * segments);
+      double served = 0;
+      if (all.frames)
+        for (const TimedFrame& frame : all.frames->frames) served += frame.service_s;
+      CHECK_THAT(served, WithinRel(all.occupies_s, 1e-6));
+      CHECK(all.frames->frames.size() <= 2048);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace psring::bench
