@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
@@ -24,12 +25,18 @@ constexpr Nanoseconds kSeen = std::chrono::seconds(1);      ///< from a rank's e
 constexpr Nanoseconds kLook = std::chrono::seconds(1);      ///< between two looks for ranks that are stopped
 constexpr Nanoseconds kEnding = std::chrono::seconds(30);   ///< from this rank's end to the others' ends
 
-/// Holds back the signals that end a process, until the end of its life: what has to be removed before is removed.
+/// Holds back the signals that end this process, until the end of its life: what has to be removed before is removed.
+/// A signal that is ignored (nohup, a script's background) ends nothing, and is not held back: blocked, it would stay
+/// pending as if it had come to end the process.
 class HeldSignals {
  public:
   HeldSignals() {
     ::sigemptyset(&held_);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&held_, signal);
+    for (const int signal : kEndings) {
+      struct sigaction action {};
+      ::sigaction(signal, nullptr, &action);
+      if (action.sa_handler != SIG_IGN) ::sigaddset(&held_, signal);
+    }
     ::pthread_sigmask(SIG_BLOCK, &held_, &before_);
   }
   ~HeldSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }  // a signal that has come acts now
@@ -37,14 +44,16 @@ class HeldSignals {
   HeldSignals& operator=(const HeldSignals&) = delete;
 
   /// Throws if a signal has come.
-  static void check() {
+  void check() const {
     sigset_t come;
     ::sigpending(&come);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP})
-      if (::sigismember(&come, signal) == 1) fail(ErrorKind::peer_lost, "interrupted by {}", ::strsignal(signal));
+    for (const int signal : kEndings)
+      if (::sigismember(&held_, signal) == 1 && ::sigismember(&come, signal) == 1)
+        fail(ErrorKind::peer_lost, "interrupted by {}", ::strsignal(signal));
   }
 
  private:
+  static constexpr std::array kEndings{SIGINT, SIGTERM, SIGHUP};
   sigset_t held_;
   sigset_t before_;
 };
@@ -81,7 +90,7 @@ TensorRanks::TensorRanks(std::size_t ranks, const Place& place, std::size_t byte
   }
   const std::vector<net::Peer> peers = peers_of(ranks);
   const auto meeting = [&] {
-    HeldSignals::check();
+    held.check();
     if (options.check) options.check();
   };
   try {

@@ -109,6 +109,24 @@ class GenerateTensor(GenerateTest):
                 self.assertEqual(list(place.iterdir()), [], (number, delay_ms))
         self.assert_nothing_left()
 
+    def test_an_ignored_signal_ends_nothing(self):
+        """As under nohup, and in a script's background: whenever the signal comes, the text is that of one process."""
+        options = ["--init", self.trained(steps=1), "--prompt", "abc", "--tokens", 60, "--cache", "off"]
+        expected = self.tokens(*options)
+        for number in (signal.SIGHUP, signal.SIGINT):
+            for delay_ms in range(0, 40, 4):
+                before = signal.signal(number, signal.SIG_IGN)  # the program inherits it
+                try:
+                    job = self.start("psring", "generate", "--json", *options, "--tensor", 4)
+                finally:
+                    signal.signal(number, before)
+                time.sleep(delay_ms / 1000)
+                job.send_signal(number)
+                result = self.finish(job, limit=90)
+                self.assertEqual((result.status, result.err), (0, ""), (number, delay_ms))
+                self.assertEqual([each["tokens"] for each in json.loads(result.out)["sequences"]], expected, (number, delay_ms))
+        self.assert_nothing_left()
+
     def test_output_that_cannot_be_written(self):
         model = self.trained(steps=1)
         for more in ([], ["--tensor", 2], ["--json"]):
