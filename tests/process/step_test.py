@@ -53,7 +53,11 @@ class Step(ProgramTest):
             moved = sum(e["bytes"] for e in sent if e["p"] == place and e["exchange"])
             self.assertEqual(moved, sum(process["sent"]))
             if process["role"] == "worker" and "worker_sends" in process["predicted"]:
-                self.assertEqual(process["sent"], [process["predicted"]["worker_sends"]] * scene["steps"] if moved else [])
+                of_run = process["predicted"].get("worker_sends_of_run")
+                if of_run is None:
+                    self.assertEqual(process["sent"], [process["predicted"]["worker_sends"]] * scene["steps"] if moved else [])
+                else:
+                    self.assertEqual(moved, process["predicted"]["worker_sends"] * scene["steps"] + of_run)
             if process["role"] == "worker" and scene["ownership"]["servers"] > 0:
                 received = sum(e["bytes"] for e in sent if e["to"] == place and e["exchange"])
                 self.assertEqual(received, process["predicted"]["worker_receives"] * scene["steps"])
@@ -133,6 +137,20 @@ class Step(ProgramTest):
         "pp:2:1f1b+zero1": ["--pipeline", 2, "--pipeline-schedule", "1f1b", "--workers", 4],
         "tp:2+pp:2": ["--tensor", 2, "--pipeline", 2, "--workers", 4],
     }
+
+    def test_a_mesh_with_a_smaller_last_batch(self):
+        """No step of the scene has the data's last batch, which is smaller: each sends more than the least that a step sends."""
+        job = ["--data", "synthetic", "--model", "mlp:64-64-64-32-10", "--global-batch", 24, "--steps", 2]
+        for word, workers in (("tp:3+ddp", 3), ("tp:2", 2), ("pp:2", 2), ("tp:2+pp:2", 4)):
+            with self.subTest(word):
+                words = ["psring", "step", "--strategies", word, "--workers", workers, *job]
+                self.assert_done(self.run_program(*words, "--out", "scene.json"))
+                (scene,) = json.loads((self.folder / "scene.json").read_text())["scenes"]
+                self.assert_bytes_hold(scene)
+                self.assertTrue(any("worker_sends_of_run" in process["predicted"] for process in scene["processes"]))
+                told = self.run_program(*words, "--text").out
+                if word == "tp:3+ddp":
+                    self.assertIn("worker 0: sent 51.8 KiB, 51.8 KiB predicted for 2 steps", told)
 
     def test_meshes(self):
         """Scenes of a mesh end with the model that train writes; frames add up to the formulas; events have units of the process's stage."""

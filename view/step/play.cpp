@@ -102,13 +102,15 @@ Json memory_of(const std::map<Category, std::uint64_t>& booked) {
   return json;
 }
 
-/// Predicted bytes of a step and booked bytes; a value that is missing is left out.
+/// Predicted bytes of a step, and of the whole scene on top of its steps', and booked bytes; a value that is missing is
+/// left out.
 Json prediction_of(const worker::Prediction& prediction) {
   Json json = Json::object();
   const auto add = [&](const char* name, const auto& value) {
     if (value) json[name] = *value;
   };
   add("worker_sends", prediction.worker_sends);
+  if (prediction.larger_batches_send > 0) json["worker_sends_of_run"] = prediction.larger_batches_send;
   add("worker_receives", prediction.worker_receives);
   add("servers_send", prediction.server_sends);
   add("servers_receive", prediction.server_receives);

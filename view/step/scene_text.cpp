@@ -105,15 +105,22 @@ class Text {
                        process(other));
   }
 
+  static std::string predicted(const Json& process, std::size_t steps) {
+    if (!process.contains("predicted") || !process["predicted"].contains("worker_sends")) return "";
+    const std::uint64_t step = number(process["predicted"], "worker_sends");
+    if (!process["predicted"].contains("worker_sends_of_run"))
+      return fmt::format(", {} steps of {} predicted", steps, kib(step));
+    const std::uint64_t all = steps * step + number(process["predicted"], "worker_sends_of_run");
+    return fmt::format(", {} predicted for {} steps", kib(all), steps);
+  }
+
   void add_sums() {
     for (std::size_t place = 0; place < peaks_.size(); ++place) {
       const Json& process = scene_["processes"][place];
       const auto sent = process.at("sent").get<std::vector<std::uint64_t>>();
       text_ += fmt::format("{}: sent {}", process.at("name").get<std::string>(),
                            kib(std::accumulate(sent.begin(), sent.end(), std::uint64_t{0})));
-      if (process.contains("predicted") && process["predicted"].contains("worker_sends"))
-        text_ +=
-            fmt::format(", {} steps of {} predicted", sent.size(), kib(number(process["predicted"], "worker_sends")));
+      text_ += predicted(process, sent.size());
       text_ += fmt::format("; peak memory {}\n", kib(peaks_[place]));
     }
   }

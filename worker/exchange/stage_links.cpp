@@ -46,6 +46,7 @@ void StageLinks::predict(const Sizes& sizes, const Sampler& sampler, std::size_t
     const std::uint64_t more =
         (passes(index, steps) - passes(index, first)) * (sampler.batch_size(worker, index) - least);
     sum.run_sends += more * sent;
+    sum.larger_batches_send += more * sent;
     sum.run_receives += more * received;
   }
 }

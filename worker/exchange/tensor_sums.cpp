@@ -99,6 +99,7 @@ void predict_tensor_sums(TensorSums& sums, const RunOfWorker& run, Prediction& p
   for (std::size_t index = 0; index < batches; ++index)
     add(rest, {steps[index].sent - least.sent, steps[index].received - least.received},
         passes(index, run.steps) - passes(index, run.first));
+  prediction.larger_batches_send += rest.sent;
 
   if (run.test_samples > 0) {
     std::uint64_t evaluations = 1;  // the last one, after all steps

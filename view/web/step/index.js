@@ -105,8 +105,8 @@ function bytesOf(scene) {
 function predictedBytes(scene) {
   const workers = scene.processes.filter((one) => one.predicted);
   if (workers.length === 0 || workers.some((one) => one.predicted.worker_sends === undefined)) return null;
-  const sends = workers.reduce((sum, one) => sum + one.predicted.worker_sends, 0);
-  return scene.steps * (sends + (workers[0].predicted.servers_send ?? 0));
+  const sends = workers.reduce((sum, one) => sum + scene.steps * one.predicted.worker_sends + (one.predicted.worker_sends_of_run ?? 0), 0);
+  return sends + scene.steps * (workers[0].predicted.servers_send ?? 0);
 }
 
 /// Returns the number of the event that begins the first wait of a worker that takes time; null: nobody waits.
