@@ -100,12 +100,18 @@ function panel(ctx, row, x0, y0, width) {
   };
 }
 
+/// The layers' sums of an evaluation are counted with those of the steps: the run has one count of both.
+function captionOf(t, rows) {
+  const sumsLayers = rows.some((row) => (row.ownership?.mesh?.tensor ?? 1) > 1);
+  return [t.flowsCaption, sumsLayers ? t.flowsTensor : "", rows.some((row) => row.run.recoveries.length > 0) ? t.flowsLost : ""].filter(Boolean).join(" ");
+}
+
 export function flows(ctx) {
   const { t } = ctx;
   const rows = ctx.rows.filter((row) => row.run.traffic && row.run.summary?.steps && pairs(row).length > 0 && names(pairs(row)).length <= kMostProcesses);
   if (rows.length === 0) return null;
   return figure({
-    id: "flows", title: t.flowsTitle, caption: [t.flowsCaption, rows.some((row) => row.run.recoveries.length > 0) ? t.flowsLost : ""].join(" "), texts: t,
+    id: "flows", title: t.flowsTitle, caption: captionOf(t, rows), texts: t,
     draw: (width) => panels(rows, width, 300, (row, x, y, each) => panel(ctx, row, x, y, each)),
     data: () => [["strategy", "from", "to", "operation", "payload", "steps"],
       ...rows.flatMap((row) => row.run.traffic.filter(([, , operation]) => kExchange.has(operation)).map(([from, to, operation, payload]) => [row.label, from, to, operation, payload, row.run.summary.steps]))],
