@@ -29,8 +29,8 @@ struct Prediction {
   /// Bytes of the whole run, on top of the steps': those that differ from step to step.
   std::uint64_t run_sends = 0;
   std::uint64_t run_receives = 0;
-  /// Those of run_sends that steps exchange in a mesh, because their batches are larger than the smallest; without the
-  /// samples that a worker hands out, and without evaluations.
+  /// The part of run_sends that steps exchange in a mesh, because their batches are larger than the smallest; without
+  /// the samples that a worker hands out, and without evaluations.
   std::uint64_t larger_batches_send = 0;
   std::optional<double> exposed_s;  ///< exposed communication of a step, if --link shapes the links
   /// An exact strategy sums in rank order, so that its bits are those of `single` with as many virtual workers. If
