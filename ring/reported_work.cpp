@@ -31,7 +31,7 @@ class ReportedOperation final : public Operation {
 }  // namespace
 
 Events::Flight begin_flight(Events& events, const Request& request, Events::Source source) {
-  return {events, {std::string(to_string(request.call.collective)), {}, request.data.bytes()}, source};
+  return {events, {to_string(request.call.collective), {}, request.data.bytes()}, source};
 }
 
 Work reported(Work work, Events::Flight flight) {

@@ -70,7 +70,7 @@ Nanoseconds serve(Shard& shard, net::Transport& transport, const Clock& clock, c
           const Events::Span span(*events,
                                   {.name = to_string(header.type),
                                    .unit = header.unit,
-                                   .peer = to_string(header.sender()),
+                                   .peer = name_of(header.sender()),
                                    .bytes = message->payload.size()},
                                   header.step);
           handle(std::move(*message));

@@ -25,12 +25,12 @@ class TraceTranslator::Writer {
     if (!wants('X', event_.start)) return;
     std::string name(what.name);
     if (what.layer != kNone) name += fmt::format(" {}", what.layer);
-    if (!what.peer.empty()) name += (what.name == "wait" ? " for " : " of ") + what.peer;
+    if (!what.peer.empty()) name.append(what.name == "wait" ? " for " : " of ").append(what.peer.text());
     if (what.unit != kNone && what.layer == kNone) name += (what.peer.empty() ? " " : ", ") + unit_name(what.unit);
     TraceEvent slice = at('X', event_.start, std::move(name));
     slice.duration = event_.duration;
     slice.unit = unit_name(what.unit);
-    slice.peer = what.peer;
+    slice.peer = what.peer.text();
     slice.bytes = what.bytes;
     pass(std::move(slice));
   }
@@ -67,7 +67,7 @@ class TraceTranslator::Writer {
       TraceEvent frame =
           at('i', event_.start, fmt::format("{} {}", what.operation, what.arrived ? "arrives" : "leaves"));
       frame.unit = unit_name(what.unit);
-      frame.peer = what.peer;
+      frame.peer = what.peer.text();
       frame.bytes = what.bytes;
       frame.more = fmt::format(R"(,"begin":{},"end":{},"version":{})", what.range.begin, what.range.end, what.version);
       pass(std::move(frame));
@@ -76,8 +76,8 @@ class TraceTranslator::Writer {
     if (!wants(phase, event_.start)) return;
     TraceEvent end = at(phase, event_.start, std::string(what.operation));
     const std::string& self = part_.origin.process;
-    end.id = fmt::format("{} to {}, {}.{}", what.arrived ? what.peer : self, what.arrived ? self : what.peer,
-                         part_.origin.epoch, what.number);
+    end.id = fmt::format("{} to {}, {}.{}", what.arrived ? what.peer.text() : self,
+                         what.arrived ? self : what.peer.text(), part_.origin.epoch, what.number);
     pass(std::move(end));
   }
 

@@ -205,7 +205,7 @@ class PartReader {
     what.name = text();
     what.unit = in_.place();
     what.layer = in_.place();
-    what.peer = text();
+    what.peer = parse_peer_name(text());
     what.bytes = in_.number();
   }
   void fields(Transfer& what) {
@@ -217,7 +217,7 @@ class PartReader {
   void fields(FrameMoved& what) {
     what.arrived = flags(1) != 0;
     what.operation = text();
-    what.peer = text();
+    what.peer = parse_peer_name(text());
     what.unit = in_.place();
     what.range = in_.range();
     what.bytes = in_.number();

@@ -62,12 +62,12 @@ std::int64_t count(Moment moment) { return moment.time_since_epoch().count(); }
 // The fields that belong to a pattern; see event_format.h.
 std::tuple<> fixed(const UnitNames& /*what*/) { return {}; }
 auto fixed(const Activity& what) {
-  return std::tuple(what.name, what.unit, what.layer, std::string_view(what.peer), what.bytes);
+  return std::tuple(what.name, what.unit, what.layer, what.peer.role, what.peer.rank, what.bytes);
 }
-auto fixed(const Transfer& what) { return std::tuple(std::string_view(what.name), what.units, what.bytes); }
+auto fixed(const Transfer& what) { return std::tuple(what.name, what.units, what.bytes); }
 auto fixed(const DeviceWork& what) { return std::tuple(std::string_view(what.name)); }
 auto fixed(const FrameMoved& what) {
-  return std::tuple(what.arrived, what.operation, std::string_view(what.peer), what.unit, what.range, what.bytes);
+  return std::tuple(what.arrived, what.operation, what.peer.role, what.peer.rank, what.unit, what.range, what.bytes);
 }
 auto fixed(const Presence& what) { return std::tuple(what.values, what.here, what.unit, what.bytes); }
 auto fixed(const GradientReady& what) { return std::tuple(what.averaged, what.units); }
@@ -85,7 +85,7 @@ class EventRecorder::Writer {
     const auto* names = std::get_if<UnitNames>(&event.what);
     Bytes& records = recorder_.part_.records;
     const std::size_t room = kMostRecordBytes + (names == nullptr ? 0 : most_bytes(*names));
-    if (records.size() < recorder_.size_ + room) records.resize(recorder_.size_ + room);
+    if (records.size() < recorder_.size_ + room) records.resize(std::max(recorder_.size_ + room, 2 * records.size()));
     out_ = Output(records.data() + recorder_.size_);
     record(event);
     recorder_.size_ = static_cast<std::size_t>(out_.end() - records.data());
@@ -206,7 +206,7 @@ class EventRecorder::Writer {
     text(what.name);
     out_.place(what.unit);
     out_.place(what.layer);
-    text(what.peer);
+    text(what.peer.text());
     out_.number(what.bytes);
   }
   void fields(const Transfer& what) {
@@ -218,7 +218,7 @@ class EventRecorder::Writer {
   void fields(const FrameMoved& what) {
     out_.byte(what.arrived ? 1 : 0);
     text(what.operation);
-    text(what.peer);
+    text(what.peer.text());
     out_.place(what.unit);
     out_.range(what.range);
     out_.number(what.bytes);
@@ -264,7 +264,6 @@ class EventRecorder::Writer {
 void EventRecorder::begin_part(Moment base) {
   if (stream_ == 0) stream_ = static_cast<std::uint64_t>(count(base));
   part_ = {{}, base, std::exchange(dropped_, 0)};
-  part_.records.resize(kPartBytes + kMostRecordBytes);
   size_ = 0;
   open_ = true;
   texts_.clear();
@@ -289,6 +288,13 @@ void EventRecorder::on_event(const Event& event) {
   if (staged_.empty()) staged_.reserve(kStaged);
   staged_.push_back(event);
   if (staged_.size() == kStaged) write_staged();
+  fetch_memory_for_next();
+}
+
+/// The next event's place in `staged_` is not in the processor's caches: to fetch it now saves the wait for it.
+void EventRecorder::fetch_memory_for_next() {
+  const auto* const place = reinterpret_cast<const std::byte*>(staged_.data() + staged_.size());
+  for (std::size_t byte = 0; byte < sizeof(Event); byte += kCacheLine) __builtin_prefetch(place + byte, 1);
 }
 
 void EventRecorder::write_staged() {

@@ -50,6 +50,7 @@ class EventRecorder final : public EventListener {
   };
   class Writer;
 
+  void fetch_memory_for_next();
   void write_staged();
   void write(const Event& event);
   void begin_part(Moment base);
@@ -57,7 +58,8 @@ class EventRecorder final : public EventListener {
 
   /// Events wait until there are so many, and are then written one after the other. To write an event takes code and
   /// tables that the program, as it computes, drives out of the processor's caches again and again.
-  static constexpr std::size_t kStaged = 64;
+  static constexpr std::size_t kStaged = 1024;
+  static constexpr std::size_t kCacheLine = 64;
 
   std::mutex mutex_;  ///< guards all members
   std::vector<Event> staged_;

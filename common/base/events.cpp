@@ -14,41 +14,42 @@ void Events::listen(EventListener& listener, Wanted wanted) {
   begins_ = begins_ || wanted == Wanted::activities || wanted == Wanted::begins;
 }
 
-void Events::emit(const Event& event) {
-  const bool reports = std::holds_alternative<StepReport>(event.what) || std::holds_alternative<Evaluation>(event.what);
-  const bool active = std::holds_alternative<Activity>(event.what);
-  const Wanted least = reports ? Wanted::reports : active ? Wanted::activities : Wanted::details;
-  const std::scoped_lock lock(mutex_);
+void Events::emit(const Event& event, Wanted kind) {
   for (const auto& [listener, wanted] : listeners_)
-    if (wanted >= least) listener->on_event(event);
+    if (wanted >= kind) listener->on_event(event);
 }
 
 void Events::begin(const Event& event) {
   const bool active = std::holds_alternative<Activity>(event.what);
-  const std::scoped_lock lock(mutex_);
   for (const auto& [listener, wanted] : listeners_)
     if (wanted == Wanted::begins || (wanted == Wanted::activities && active)) listener->on_begin(event);
 }
 
-void Events::report(const StepReport& report) { emit({now() - report.duration, report.duration, report.step, report}); }
+void Events::report(const StepReport& report) {
+  emit({now() - report.duration, report.duration, report.step, report}, Wanted::reports);
+}
 
-void Events::report(const Evaluation& evaluation) { emit({now(), Nanoseconds{0}, evaluation.step, evaluation}); }
+void Events::report(const Evaluation& evaluation) {
+  emit({now(), Nanoseconds{0}, evaluation.step, evaluation}, Wanted::reports);
+}
 
-void Events::Span::begin(Activity&& activity, std::uint64_t step, Source source) {
-  activity_ = std::move(activity);
+void Events::Span::begin(const Activity& activity, std::uint64_t step, Source source) {
+  activity_ = activity;
   step_ = step;
   source_ = source;
   start_ = events_.now();
   if (events_.begins_) events_.begin({start_, Nanoseconds{0}, step_, activity_, source_});
 }
 
-void Events::Span::end() { events_.emit({start_, events_.now() - start_, step_, std::move(activity_), source_}); }
+void Events::Span::end() {
+  events_.emit({start_, events_.now() - start_, step_, activity_, source_}, Wanted::activities);
+}
 
-Events::Flight::Flight(Events& events, Transfer transfer, Source source) {
+Events::Flight::Flight(Events& events, const Transfer& transfer, Source source) {
   if (!events.detailed()) return;
   source_ = source;
   events_ = &events;
-  transfer_ = std::move(transfer);
+  transfer_ = transfer;
   if (transfer_.units.size() == 0) transfer_.units = events.topic_;
   start_ = events.now();
   if (events.begins_) events.begin({start_, Nanoseconds{0}, events.step_, transfer_, source_});
@@ -57,7 +58,7 @@ Events::Flight::Flight(Events& events, Transfer transfer, Source source) {
 void Events::Flight::land() {
   if (events_ == nullptr) return;
   Events& events = *std::exchange(events_, nullptr);
-  events.detail(std::move(transfer_), start_, events.now() - start_, source_);
+  events.detail(transfer_, start_, events.now() - start_, source_);
 }
 
 }  // namespace psring

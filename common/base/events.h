@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <source_location>
 #include <string>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include <vector>
 
 #include <psring/common/base/clock.h>
+#include <psring/common/base/peer_name.h>
 #include <psring/common/base/range.h>
 
 namespace psring {
@@ -33,14 +33,14 @@ struct Activity {
   std::string_view name;  ///< static
   std::uint32_t unit = kNone;
   std::uint32_t layer = kNone;
-  std::string peer = {};  ///< the process that the activity serves; "": none
+  PeerName peer = {};  ///< the process that the activity serves
   std::uint64_t bytes = 0;
 };
 
 /// An operation in flight while the thread does other work: a collective, or a push until its answer.
 struct Transfer {
-  std::string name;
-  Range units = {};  ///< empty: the units of the Topic, if there is one
+  std::string_view name;  ///< static
+  Range units = {};       ///< empty: the units of the Topic, if there is one
   std::uint64_t bytes = 0;
 };
 
@@ -52,10 +52,10 @@ struct DeviceWork {
 /// A frame left this process, or arrived.
 struct FrameMoved {
   bool arrived = false;
-  std::string_view operation;  ///< static
-  std::string peer;
-  std::uint64_t number = 0;  ///< number of the frame between these processes in this direction, from 0
   std::uint32_t unit = kNone;
+  std::string_view operation;  ///< static
+  PeerName peer;
+  std::uint64_t number = 0;  ///< number of the frame between these processes in this direction, from 0
   Range range = {};
   std::uint64_t bytes = 0;
   std::uint64_t version = 0;
@@ -118,7 +118,8 @@ struct Event {
 class EventListener {
  public:
   virtual ~EventListener() = default;
-  /// Called with one event after another, in the order in which they end, by the thread that emits the event.
+  /// Called by the thread that emits the event, as the event ends. Threads may call it at the same time, except with
+  /// reports, which only the thread that trains emits. It may emit events itself.
   virtual void on_event(const Event& event) = 0;
   /// An Activity or a Transfer begins, whose event comes when it ends. `begun.duration` is 0.
   virtual void on_begin(const Event& /*begun*/) {}
@@ -162,12 +163,12 @@ class Events {
   /// Emits a detail without a duration, if `detailed`.
   template <class What>
   void detail(What&& what, Source source = Source::current()) {
-    if (detailed_) emit({now(), Nanoseconds{0}, step_, std::forward<What>(what), source});
+    if (detailed_) emit({now(), Nanoseconds{0}, step_, std::forward<What>(what), source}, Wanted::details);
   }
   /// Emits a detail that began at `start` and lasted for `duration`.
   template <class What>
   void detail(What&& what, Moment start, Nanoseconds duration, Source source = Source::current()) {
-    if (detailed_) emit({start, duration, step_, std::forward<What>(what), source});
+    if (detailed_) emit({start, duration, step_, std::forward<What>(what), source}, Wanted::details);
   }
   /// Remembers the line that starts the next transfer, for a helper that many call. For the thread that trains.
   void set_caller(Source source) { caller_ = source; }
@@ -178,10 +179,11 @@ class Events {
   /// An Activity from its construction to its destruction.
   class Span {
    public:
-    Span(Events& events, Activity activity, Source source = Source::current())
-        : Span(events, std::move(activity), events.step_, source) {}
-    Span(Events& events, Activity activity, std::uint64_t step, Source source = Source::current()) : events_(events) {
-      if (events.active_) begin(std::move(activity), step, source);
+    Span(Events& events, const Activity& activity, Source source = Source::current())
+        : Span(events, activity, events.step_, source) {}
+    Span(Events& events, const Activity& activity, std::uint64_t step, Source source = Source::current())
+        : events_(events) {
+      if (events.active_) begin(activity, step, source);
     }
     ~Span() {
       if (events_.active_) end();
@@ -190,7 +192,7 @@ class Events {
     Span& operator=(const Span&) = delete;
 
    private:
-    void begin(Activity&& activity, std::uint64_t step, Source source);
+    void begin(const Activity& activity, std::uint64_t step, Source source);
     void end();
 
     Events& events_;
@@ -217,7 +219,7 @@ class Events {
   class Flight {
    public:
     Flight() = default;  ///< records nothing
-    Flight(Events& events, Transfer transfer, Source source = Source::current());
+    Flight(Events& events, const Transfer& transfer, Source source = Source::current());
     ~Flight() { land(); }
     Flight(Flight&& other) noexcept { swap(other); }
     Flight& operator=(Flight&& other) noexcept {
@@ -241,7 +243,8 @@ class Events {
   };
 
  private:
-  void emit(const Event& event);
+  /// Passes the event to the listeners that want at least `kind`.
+  void emit(const Event& event, Wanted kind);
   void begin(const Event& event);
 
   const Clock& clock_;
@@ -252,9 +255,6 @@ class Events {
   std::atomic<std::uint64_t> step_ = 0;
   Range topic_;
   Source caller_;
-  /// Listeners get one event at a time. A listener may cause events itself: at a step's end the metrics ask the device
-  /// how long it waited, which tells of work that has ended.
-  std::recursive_mutex mutex_;
 };
 
 }  // namespace psring

@@ -1,5 +1,4 @@
 #include <array>
-#include <charconv>
 #include <cstring>
 
 #include <psring/common/base/crc32c.h>
@@ -22,13 +21,9 @@ std::string_view to_string(Role role) {
   return "?";
 }
 
-std::string to_string(Peer peer) {
-  // By hand, since events name the peer of every frame: formatting would take most of the time that an event takes.
-  std::string name(to_string(peer.role));
-  std::array<char, 16> digits;
-  const auto [end, error] = std::to_chars(digits.data(), digits.data() + digits.size(), peer.rank);
-  return name.append(" ").append(digits.data(), end);
-}
+std::string to_string(Peer peer) { return name_of(peer).text(); }
+
+PeerName name_of(Peer peer) { return {to_string(peer.role), peer.rank}; }
 
 std::string_view to_string(FrameType type) {
   static constexpr std::string_view kNames[kFrameTypes] = {

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include <psring/common/base/dtype.h>
+#include <psring/common/base/peer_name.h>
 #include <psring/common/base/range.h>
 
 namespace psring::net {
@@ -26,6 +27,8 @@ struct Peer {
 
 /// Returns a text such as "server 1".
 std::string to_string(Peer peer);
+/// Returns the same for events, without work.
+PeerName name_of(Peer peer);
 
 /// The type of a data frame. The grammar of the exchange is in docs/wire.md.
 enum class FrameType : std::uint8_t {

@@ -1,7 +1,6 @@
 #include <array>
-#include <map>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include <psring/common/net/reporting.h>
 
@@ -29,21 +28,21 @@ class Reporting final : public Transport {
   void wake() override { inner_.wake(); }
 
  private:
-  struct PeerState {
-    std::string name;
-    std::array<std::uint64_t, 2> frames = {};  ///< number of frames: sent, received
-  };
+  /// Returns the number of the frame, in its direction.
+  std::uint64_t count(bool arrived, Peer peer) {
+    auto& ranks = frames_[static_cast<std::size_t>(peer.role)];
+    if (ranks.size() <= peer.rank) ranks.resize(peer.rank + std::size_t{1});
+    return ranks[peer.rank][arrived ? 1 : 0]++;
+  }
 
   void report(bool arrived, Peer peer, const FrameHeader& header, std::size_t bytes) {
-    PeerState& state = peers_[peer];
-    const std::uint64_t number = state.frames[arrived ? 1 : 0]++;
+    const std::uint64_t number = count(arrived, peer);
     if (bytes == 0 && header.type != FrameType::pull) return;
-    if (state.name.empty()) state.name = to_string(peer);
     events_.detail(FrameMoved{.arrived = arrived,
-                              .operation = to_string(header.type),
-                              .peer = state.name,
-                              .number = number,
                               .unit = header.unit,
+                              .operation = to_string(header.type),
+                              .peer = name_of(peer),
+                              .number = number,
                               .range = header.range(),
                               .bytes = bytes,
                               .version = header.version});
@@ -51,7 +50,7 @@ class Reporting final : public Transport {
 
   Transport& inner_;
   Events& events_;
-  std::map<Peer, PeerState> peers_;
+  std::array<std::vector<std::array<std::uint64_t, 2>>, 4> frames_ = {};  ///< by role and rank: sent, received
 };
 
 }  // namespace

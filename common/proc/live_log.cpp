@@ -91,7 +91,7 @@ void LiveLog::send(bool is_last) {
   for (const Open& open : open_)
     if (!is_last && is_wait(open.name))
       json["waiting"] = {{"operation", open.name},
-                         {"peer", open.peer.empty() ? Json() : Json(open.peer)},
+                         {"peer", open.peer.empty() ? Json() : Json(open.peer.text())},
                          {"since_s", seconds(now - open.start)}};
   if (self.role == net::Role::worker) {
     json["samples"] = samples_;

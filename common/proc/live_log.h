@@ -35,7 +35,7 @@ class LiveLog final : public EventListener {
   struct Open {
     std::string_view name;
     Moment start;
-    std::string peer;
+    PeerName peer;
   };
 
   void run(const std::stop_token& stop);

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <functional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <psring/common/base/event_reader.h>
@@ -28,11 +31,10 @@ struct RecordedStream {
   Events events{clock};
 };
 
-/// Keeps all events of a recording. Texts of events that are views are not kept.
+/// Keeps all events of a recording, and the texts that they view.
 struct KeptEvents final : RecordedEvents {
   struct Kept {
     Event event;
-    std::string text;  ///< an activity's name, or a frame's operation
     std::string file;
     std::string function;
     std::uint64_t line = 0;
@@ -44,13 +46,22 @@ struct KeptEvents final : RecordedEvents {
               .file = std::string(source.file),
               .function = std::string(source.function),
               .line = source.line};
-    if (const auto* activity = std::get_if<Activity>(&event.what)) kept.text = activity->name;
-    if (const auto* frame = std::get_if<FrameMoved>(&event.what)) kept.text = frame->operation;
+    const auto keep = [this](std::string_view& text) { text = *texts.emplace(text).first; };
+    if (auto* activity = std::get_if<Activity>(&kept.event.what)) {
+      keep(activity->name);
+      keep(activity->peer.role);
+    }
+    if (auto* transfer = std::get_if<Transfer>(&kept.event.what)) keep(transfer->name);
+    if (auto* frame = std::get_if<FrameMoved>(&kept.event.what)) {
+      keep(frame->operation);
+      keep(frame->peer.role);
+    }
     events.push_back(std::move(kept));
   }
 
   std::vector<RecordedPart> parts;
   std::vector<Kept> events;
+  std::set<std::string, std::less<>> texts;
 };
 
 }  // namespace psring::test

@@ -66,7 +66,7 @@ TEST_CASE("activities become slices on the job's clock, inner ones first, that n
 
 TEST_CASE("a server's work names the peer, and an unknown unit by its number") {
   Scene scene;
-  { const Events::Span span(scene.events, {.name = "push", .unit = 2, .peer = "worker 1", .bytes = 64}, 5); }
+  { const Events::Span span(scene.events, {.name = "push", .unit = 2, .peer = {"worker", 1}, .bytes = 64}, 5); }
   const json events = scene.take("server 0");
   CHECK(events[1]["name"] == "push of worker 1, unit 2");
   CHECK(events[1]["args"] == json({{"step", 5}, {"unit", "unit 2"}, {"peer", "worker 1"}, {"bytes", 64}}));
@@ -106,17 +106,17 @@ TEST_CASE("transfers overlap with activities, and land once") {
 TEST_CASE("an arrow leads from the frame that leaves to the frame that arrives") {
   Scene worker;
   Scene server;
-  const FrameMoved frame{.operation = "push_pull",
-                         .peer = "server 1",
+  const FrameMoved frame{.unit = 0,
+                         .operation = "push_pull",
+                         .peer = {"server", 1},
                          .number = 4,
-                         .unit = 0,
                          .range = {256, 512},
                          .bytes = 1024,
                          .version = 3};
   worker.events.detail(frame);
   FrameMoved arrived = frame;
   arrived.arrived = true;
-  arrived.peer = "worker 0";
+  arrived.peer = {"worker", 0};
   server.pass(microseconds(20));
   server.events.detail(arrived);
   const json sent = worker.take("worker 0");
@@ -221,7 +221,7 @@ TEST_CASE("a process that was started again begins without units, and a later ep
   first.take();
   second.recorded = first.recorded;
   second.events.detail(Presence{Presence::Values::parameters, 0, true, 40});
-  second.events.detail(FrameMoved{.operation = "push", .peer = "server 0", .number = 3});
+  second.events.detail(FrameMoved{.operation = "push", .peer = {"server", 0}, .number = 3});
   const json events = second.take("worker 0", Nanoseconds{0}, 2);
   REQUIRE(events.size() == 6);
   CHECK(events[1]["args"]["parameters, bytes"] == 100);

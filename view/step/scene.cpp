@@ -140,7 +140,7 @@ class SceneRecorder::Process final : public EventListener {
     json["name"] = what.name;
     if (what.unit != kNone) json["unit"] = recorder_.shown(place_, what.unit);
     if (what.layer != kNone) json["layer"] = what.layer;
-    if (!what.peer.empty()) json["peer"] = what.peer;
+    if (!what.peer.empty()) json["peer"] = what.peer.text();
     if (what.bytes > 0) json["bytes"] = what.bytes;
   }
   void describe(Json& json, const Transfer& what) const {

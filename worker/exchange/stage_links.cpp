@@ -101,8 +101,8 @@ void StageLinks::select(std::size_t micro, const Randomness& randomness) {
 
 void StageLinks::wait(ring::Work& work, const char* what, std::size_t stage) {
   Activity activity{.name = what};
-  if (world_.events.active() && !work.done()) activity.peer = fmt::format("stage {}", stage);
-  const Events::Span span(world_.events, std::move(activity));
+  if (world_.events.active() && !work.done()) activity.peer = {"stage", static_cast<std::uint32_t>(stage)};
+  const Events::Span span(world_.events, activity);
   const Moment start = world_.clock.now();
   work.wait();
   waited_ += world_.clock.now() - start;

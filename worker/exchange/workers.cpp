@@ -34,8 +34,8 @@ void Workers::account() {
 
 void Workers::wait(ring::Work& work, Events::Source source) {
   Activity activity{.name = "wait"};
-  if (world_.events.active() && !work.done()) activity.peer = fmt::format("worker {}", work.awaited());
-  const Events::Span span(world_.events, std::move(activity), source);
+  if (world_.events.active() && !work.done()) activity.peer = {"worker", static_cast<std::uint32_t>(work.awaited())};
+  const Events::Span span(world_.events, activity, source);
   const Moment start = world_.clock.now();
   work.wait();
   waited_ += world_.clock.now() - start;

@@ -83,3 +83,17 @@ TEST_CASE("a listener gets what it wants, and no more", "[unit]") {
   CHECK(noted(Events::Wanted::begins) ==
         Names{"begin activity", "begin transfer", "frame", "transfer", "activity", "step"});
 }
+
+TEST_CASE("a peer's name is read from its text", "[unit]") {
+  for (const char* text : {"worker 3", "stage 0", "server 4294967294", "coordinator", "", "a b 7"}) {
+    INFO(text);
+    CHECK(parse_peer_name(text).text() == text);
+  }
+  CHECK(parse_peer_name("worker 3") == PeerName{"worker", 3});
+  for (const char* text :
+       {"worker 03", "worker -3", "worker ", "worker 4294967295", "worker 99999999999", "worker 3x"}) {
+    INFO(text);
+    CHECK(parse_peer_name(text) == PeerName{text});
+    CHECK(parse_peer_name(text).text() == text);
+  }
+}
