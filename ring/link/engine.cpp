@@ -110,8 +110,11 @@ void LinkEngine::advance_for(const LinkOperation& operation) {
   }
 }
 
+/// Probes the peer once for each kCheck without a message. The transport also returns before, without one: when bytes
+/// have left.
 void LinkEngine::wait_for(const LinkOperation& operation) {
   std::optional<Moment> since;
+  Moment check_at{};
   for (;;) {
     if (failure_.told()) throw Error(*failure_.told());
     advance_all();
@@ -119,11 +122,16 @@ void LinkEngine::wait_for(const LinkOperation& operation) {
     try {
       failure_.rethrow();
       const Moment now = clock_.now();
-      if (!since) since = now;
-      if (take_message(now + kCheck)) {
+      if (!since) {
+        since = now;
+        check_at = now + kCheck;
+      }
+      if (take_message(check_at)) {
         since = std::nullopt;
         continue;
       }
+      if (clock_.now() < check_at) continue;
+      check_at = clock_.now() + kCheck;
       if (options_.group.check) options_.group.check();
       operation.probe();
     } catch (const Error& error) {
