@@ -72,23 +72,23 @@ class FrameList {
   /// `alone_s`: the time of the collective if nothing else uses the card, where rounds or messages were joined.
   std::shared_ptr<const TimedFrames> take(std::optional<double> alone_s = {}) {
     for (const TimedFrame& frame : made_.frames) made_.service_s += frame.service_s;
-    if (alone_s) made_.later_s = *alone_s - alone();
+    play_alone();
+    if (alone_s) made_.later_s = *alone_s - made_.alone_s;
     return std::make_shared<const TimedFrames>(std::move(made_));
   }
 
  private:
-  double alone() const {
+  void play_alone() {
     std::vector<double> ready(made_.frames.size(), 0);
     double free = 0;
-    double end = 0;
     for (std::size_t i = 0; i < made_.frames.size(); ++i) {
       const TimedFrame& frame = made_.frames[i];
       free = std::max(free, ready[i]) + frame.service_s;
-      end = std::max(end, free + frame.latency_s);
+      made_.alone_s = std::max(made_.alone_s, free + frame.latency_s);
       for (std::size_t next = frame.first; next < frame.first + frame.count; ++next)
         ready[next] = free + frame.latency_s;
     }
-    return end;
+    made_.carried_s = free;
   }
 
   const Wire& wire_;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <queue>
-#include <span>
+#include <utility>
 #include <vector>
 
 namespace psring::bench {
@@ -25,6 +25,10 @@ struct TimedFrames {
   std::size_t at_once = 0;  ///< number of frames that wait for no arrival: the first ones
   double service_s = 0;     ///< of all frames
   double later_s = 0;       ///< by which the collective ends after its last frame; negative: before
+  /// From the first frame's departure until all have arrived, and until all have left, if nothing else uses the card.
+  /// 0: not known.
+  double alone_s = 0;
+  double carried_s = 0;
 };
 
 /// One stage of a transfer: the time that it takes at a station, which is a network card in one direction, or a server.
@@ -45,6 +49,9 @@ struct Leg {
   std::shared_ptr<const TimedFrames> frames = nullptr;
 };
 
+/// The legs of a transfer, shared by all transfers that are alike.
+using Legs = std::shared_ptr<const std::vector<Leg>>;
+
 /// Stations with one queue each, first come first served, through which transfers pass leg by leg. The state of one
 /// representative worker's communication in virtual time; exact to the arithmetic, without threads or randomness.
 class Stations {
@@ -57,7 +64,10 @@ class Stations {
 
   /// A transfer whose first leg can begin at `ready_s`, and after the transfer `after` is complete. A leg of zero
   /// service takes no station. REQUIRES: one leg at least.
-  Ticket submit(double ready_s, std::vector<Leg> legs, Ticket after = kNone);
+  Ticket submit(double ready_s, Legs legs, Ticket after = kNone);
+  Ticket submit(double ready_s, std::vector<Leg> legs, Ticket after = kNone) {
+    return submit(ready_s, std::make_shared<const std::vector<Leg>>(std::move(legs)), after);
+  }
   /// Returns the time at which the transfer is complete, if the worker waits for it from `since_s` on. Transfers that
   /// are submitted later must not be ready earlier.
   double end_of(Ticket ticket, double since_s = 0);
@@ -68,33 +78,52 @@ class Stations {
   std::size_t count() const { return free_.size(); }
 
  private:
+  /// A transfer arrives at its next station; or a frame of its present leg is ready to leave.
+  struct Arrival {
+    double at_s = 0;
+    std::uint64_t order = 0;
+    std::size_t frame = kNoFrame;
+    bool waits_for_call = false;
+    bool operator<(const Arrival& other) const { return at_s != other.at_s ? at_s < other.at_s : order < other.order; }
+  };
+  static constexpr std::size_t kNoFrame = static_cast<std::size_t>(-1);
+  /// The arrivals of one transfer, first ones first. Most of them come in their order.
+  class ArrivalQueue {
+   public:
+    bool empty() const { return begin_ == list_.size(); }
+    const Arrival& front() const { return list_[begin_]; }
+    void push(const Arrival& arrival);
+    Arrival pop();
+    void clear() { list_ = {}, begin_ = 0; }
+
+   private:
+    std::vector<Arrival> list_;
+    std::size_t begin_ = 0;
+  };
   struct Transfer {
-    std::vector<Leg> legs;
+    Legs legs;
     std::size_t next = 0;
     std::size_t frames_left = 0;  ///< of the present leg
     double begin_s = 0;           ///< of the leg before
     double end_s = 0;
     bool done = false;
+    ArrivalQueue arrivals = {};
     std::vector<Ticket> followers = {};  ///< transfers that begin after this one
   };
-  /// A transfer arrives at its next station; or a frame of its present leg is ready to leave.
-  struct Arrival {
-    double at_s = 0;
-    std::uint64_t order = 0;
+  /// The first arrival of a transfer that is not served now.
+  struct Next {
+    Arrival arrival;
     Ticket ticket = 0;
-    std::size_t frame = kNoFrame;
-    bool waits_for_call = false;
-    bool operator>(const Arrival& other) const { return at_s != other.at_s ? at_s > other.at_s : order > other.order; }
+    bool operator>(const Next& other) const { return other.arrival < arrival; }
   };
-  static constexpr std::size_t kNoFrame = static_cast<std::size_t>(-1);
 
   void start(Ticket ticket);
-  void arrive(Ticket ticket, double at_s, std::size_t frame = kNoFrame) {
-    arrivals_.push({.at_s = at_s, .order = order_++, .ticket = ticket, .frame = frame});
-  }
-  void serve_first();
-  void serve_leg(const Arrival& arrival);
-  void serve_frame(const Arrival& arrival);
+  /// Serves the transfer that is first, as long as it is, and not after `until_s`.
+  void serve_first(double until_s);
+  void serve(Ticket ticket, const Arrival& arrival);
+  void serve_leg(Ticket ticket, double at_s);
+  void serve_frame(Ticket ticket, double at_s, std::size_t frame);
+  void serve_alone(Ticket ticket, const Leg& leg, double at_s);
   /// Occupies the station as soon as it is free. Returns when the service begins.
   double occupy(std::size_t station, double at_s, double service_s);
   /// A leg ends.
@@ -104,7 +133,8 @@ class Stations {
   std::vector<double> free_;   ///< by station: when its queue is empty
   std::vector<double> busy_;
   std::vector<Transfer> transfers_;
-  std::priority_queue<Arrival, std::vector<Arrival>, std::greater<>> arrivals_;
+  std::priority_queue<Next, std::vector<Next>, std::greater<>> others_;  ///< transfers that have arrivals
+  bool waits_ = false;  ///< the worker waits until a transfer is complete: it submits nothing meanwhile
   std::uint64_t order_ = 0;
 };
 

@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <psring/bench/cost/closed_forms.h>
@@ -59,14 +62,21 @@ class TimedGroup {
   TimedGroup(const TimedJob& job, std::size_t hosts, std::size_t per_host);
 
   std::size_t size() const { return hosts_ * per_host_; }
-  std::vector<Leg> all_reduce(double bytes) const;
+  Legs all_reduce(double bytes) const { return known(Kind::all_reduce, std::span(&bytes, 1)); }
   /// `units`: the bytes of each unit of the vector.
-  std::vector<Leg> reduce_scatter(std::span<const double> units) const;
-  std::vector<Leg> all_gather(std::span<const double> units) const;
+  Legs reduce_scatter(std::span<const double> units) const { return known(Kind::reduce_scatter, units); }
+  Legs all_gather(std::span<const double> units) const { return known(Kind::all_gather, units); }
   /// A message of `bytes` from each rank to each other rank: encoded ranges cannot be added on the way.
-  std::vector<Leg> direct(double bytes) const;
+  Legs direct(double bytes) const { return known(Kind::direct, std::span(&bytes, 1)); }
 
  private:
+  enum class Kind : std::uint8_t { all_reduce, reduce_scatter, all_gather, direct };
+
+  /// The legs of a call. A model has many units of the same size, and every step makes the same calls.
+  Legs known(Kind kind, std::span<const double> units) const;
+  std::vector<Leg> legs_of(Kind kind, std::span<const double> units) const;
+  std::vector<Leg> all_reduce_legs(double bytes) const;
+  std::vector<Leg> direct_legs(double bytes) const;
   /// `sums`: the messages are added to what the receiver has.
   void add(std::vector<Leg>& legs, StepStation station, const CollectiveTime& time, double sums) const;
   void add_within(std::vector<Leg>& legs, std::span<const double> units, double sums) const;
@@ -78,6 +88,7 @@ class TimedGroup {
   const std::size_t hosts_;
   const std::size_t per_host_;
   const ring::Tuning tuning_;
+  mutable std::map<std::pair<Kind, std::vector<double>>, Legs> known_;
 };
 
 /// The workers that cut units among themselves, and the replicas of each range (--shard-group).

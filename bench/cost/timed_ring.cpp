@@ -29,7 +29,12 @@ ring::Tuning tuning_of(const JobOptions& job) {
   return tuning;
 }
 
-void append(std::vector<Leg>& legs, const std::vector<Leg>& more) { legs.insert(legs.end(), more.begin(), more.end()); }
+/// One transfer after the other.
+Legs joined(const Legs& first, const Legs& second) {
+  std::vector<Leg> legs = *first;
+  legs.insert(legs.end(), second->begin(), second->end());
+  return std::make_shared<const std::vector<Leg>>(std::move(legs));
+}
 
 }  // namespace
 
@@ -74,8 +79,21 @@ void TimedGroup::add_between(std::vector<Leg>& legs, const CollectiveTime& time,
   if (hosts_ > 1) add(legs, StepStation::card_out, time, sums);
 }
 
-std::vector<Leg> TimedGroup::all_reduce(double bytes) const {
+Legs TimedGroup::known(Kind kind, std::span<const double> units) const {
+  const auto [known, is_new] = known_.try_emplace({kind, {units.begin(), units.end()}});
+  if (is_new) known->second = std::make_shared<const std::vector<Leg>>(legs_of(kind, units));
+  return known->second;
+}
+
+std::vector<Leg> TimedGroup::legs_of(Kind kind, std::span<const double> units) const {
+  const double bytes = std::accumulate(units.begin(), units.end(), 0.0);
   if (size() <= 1 || bytes <= 0) return {Leg{}};
+  if (kind == Kind::all_reduce) return all_reduce_legs(bytes);
+  if (kind == Kind::direct) return direct_legs(bytes);
+  return scatter(units, kind == Kind::reduce_scatter ? 1 : 0);
+}
+
+std::vector<Leg> TimedGroup::all_reduce_legs(double bytes) const {
   std::vector<Leg> legs;
   add_within(legs, std::span(&bytes, 1), 1);
   const double column = bytes / static_cast<double>(per_host_);
@@ -89,7 +107,6 @@ std::vector<Leg> TimedGroup::all_reduce(double bytes) const {
 
 std::vector<Leg> TimedGroup::scatter(std::span<const double> units, double sums) const {
   const double bytes = std::accumulate(units.begin(), units.end(), 0.0);
-  if (size() <= 1 || bytes <= 0) return {Leg{}};
   std::vector<Leg> legs;
   if (sums > 0) add_within(legs, units, sums);
   std::vector<double> columns(units.begin(), units.end());
@@ -100,11 +117,7 @@ std::vector<Leg> TimedGroup::scatter(std::span<const double> units, double sums)
   return legs;
 }
 
-std::vector<Leg> TimedGroup::reduce_scatter(std::span<const double> units) const { return scatter(units, 1); }
-std::vector<Leg> TimedGroup::all_gather(std::span<const double> units) const { return scatter(units, 0); }
-
-std::vector<Leg> TimedGroup::direct(double bytes) const {
-  if (size() <= 1 || bytes <= 0) return {Leg{}};
+std::vector<Leg> TimedGroup::direct_legs(double bytes) const {
   std::vector<Leg> legs;
   const double within = bytes * static_cast<double>(per_host_);
   add_within(legs, std::span(&within, 1), 1);
@@ -151,7 +164,7 @@ class Ring : public TimedExchange {
     for (std::size_t unit = units.begin; unit < units.end; ++unit) bytes.push_back(gradient_bytes(unit));
     return bytes;
   }
-  std::vector<Leg> gather(std::size_t unit) const {
+  Legs gather(std::size_t unit) const {
     const double bytes = parameter_bytes(unit);
     return groups_.owners.all_gather(std::span(&bytes, 1));
   }
@@ -165,24 +178,22 @@ class Ring : public TimedExchange {
   }
   Range all() const { return {0, layout().units.size()}; }
   /// Reduces the units' gradients, and averages the owned part over the replicas.
-  std::vector<Leg> reduction(Range units, bool and_average) const {
+  Legs reduction(Range units, bool and_average) const {
     const std::vector<double> gradients = gradients_of(units);
     const double bytes = std::accumulate(gradients.begin(), gradients.end(), 0.0);
     if (const auto factors = coded_.factors(units)) {
-      std::vector<Leg> legs = groups_.owners.all_reduce(factors->first);
-      if (factors->second > 0) append(legs, groups_.owners.all_reduce(factors->second));
-      return legs;
+      const Legs first = groups_.owners.all_reduce(factors->first);
+      return factors->second > 0 ? joined(first, groups_.owners.all_reduce(factors->second)) : first;
     }
     if (job_.kind.stage == 0 && coded_.has_codec()) {
       const double all = static_cast<double>(groups_.owners.size()) * codes(units);
       return groups_.owners.all_gather(std::span(&all, 1));
     }
     if (job_.kind.stage == 0) return groups_.owners.all_reduce(bytes);
-    std::vector<Leg> legs =
+    const Legs legs =
         coded_.has_codec() ? groups_.owners.direct(codes(units)) : groups_.owners.reduce_scatter(gradients);
-    if (and_average && groups_.replicas.size() > 1)
-      append(legs, groups_.replicas.all_reduce(bytes / static_cast<double>(layout().owners)));
-    return legs;
+    if (!and_average || groups_.replicas.size() <= 1) return legs;
+    return joined(legs, groups_.replicas.all_reduce(bytes / static_cast<double>(layout().owners)));
   }
   /// The encoded bytes of one owner's ranges of the units.
   double codes(Range units) const {

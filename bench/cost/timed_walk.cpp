@@ -39,11 +39,8 @@ bool TimedWalk::is_shared(std::size_t unit) const {
 
 double TimedWalk::sum(std::span<const double> vectors, double now) {
   if (tensor_.size() == 1) return now;
-  for (const double bytes : vectors) {
-    const auto [known, is_new] = sums_.try_emplace(bytes);
-    if (is_new) known->second = tensor_.all_reduce(bytes);
-    now = std::max(now, job_.stations.end_of(job_.stations.submit(now, known->second), now));
-  }
+  for (const double bytes : vectors)
+    now = std::max(now, job_.stations.end_of(job_.stations.submit(now, tensor_.all_reduce(bytes)), now));
   return now;
 }
 

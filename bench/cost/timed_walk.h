@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <map>
 #include <span>
 #include <vector>
 
@@ -41,7 +40,6 @@ class TimedWalk {
   const TimedGroup tensor_;
   const double factor_;
   const double more_s_;
-  std::map<double, std::vector<Leg>> sums_;  ///< the transfers of the tensor group's sums, by bytes
 };
 
 }  // namespace psring::bench
