@@ -46,8 +46,9 @@ Part part_of(std::span<const double> pieces, double segment) {
   return part;
 }
 
-/// Makes the frames of rounds. A frame of one round leaves when the frame with the same number of the round before has
-/// arrived; if `whole`, when all frames of the round before have.
+/// Makes the frames of rounds: in each one those of the first sender, then those of the next. A frame of one round
+/// leaves when the frame with the same number of the round before has arrived; if `whole`, when all of its sender's
+/// frames of the round before have.
 class FrameList {
  public:
   FrameList(const Wire& wire, bool whole) : wire_(wire), whole_(whole) {}
@@ -56,29 +57,36 @@ class FrameList {
   void add_round(std::span<const double> messages, double factor = 1) {
     auto& frames = made_.frames;
     const std::size_t begin = frames.size();
-    for (const double bytes : messages)
-      frames.push_back({.service_s = factor * (bytes + kHeaderBytes) / wire_.bytes_per_s(),
-                        .latency_s = factor * wire_.latency_s(bytes)});
-    if (begin == 0) {
-      made_.at_once = frames.size();
-    } else if (whole_) {
-      frames[begin - 1].first = begin;
-      frames[begin - 1].count = frames.size() - begin;
-    } else {
-      for (std::size_t i = before_; i < begin; ++i) frames[i].first = begin + (i - before_), frames[i].count = 1;
+    for (std::size_t sender = 0; sender < wire_.senders; ++sender) {
+      const std::size_t first = frames.size();
+      for (const double bytes : messages)
+        frames.push_back({.service_s = factor * (bytes + kHeaderBytes) / wire_.bytes_per_s(),
+                          .latency_s = factor * wire_.latency_s(bytes)});
+      if (begin > 0 && whole_) {
+        TimedFrame& last = frames[before_ + (sender + 1) * (begin - before_) / wire_.senders - 1];
+        last.first = first;
+        last.count = messages.size();
+      }
     }
+    if (begin == 0) made_.at_once = frames.size();
+    for (std::size_t i = before_; !whole_ && i < begin; ++i) frames[i].first = begin + (i - before_), frames[i].count = 1;
     before_ = begin;
   }
   /// `alone_s`: the time of the collective if nothing else uses the card, where rounds or messages were joined.
   std::shared_ptr<const TimedFrames> take(std::optional<double> alone_s = {}) {
-    for (const TimedFrame& frame : made_.frames) made_.service_s += frame.service_s;
     play_alone();
     if (alone_s) made_.later_s = *alone_s - made_.alone_s;
+    return std::make_shared<const TimedFrames>(std::move(made_));
+  }
+  std::shared_ptr<const TimedFrames> take_later(double later_s) {
+    play_alone();
+    made_.later_s = later_s;
     return std::make_shared<const TimedFrames>(std::move(made_));
   }
 
  private:
   void play_alone() {
+    for (const TimedFrame& frame : made_.frames) made_.service_s += frame.service_s;
     std::vector<double> ready(made_.frames.size(), 0);
     double free = 0;
     for (std::size_t i = 0; i < made_.frames.size(); ++i) {
@@ -108,18 +116,19 @@ std::vector<double> joined(const Part& part, std::size_t most) {
 CollectiveTime rounds_of(const Wire& wire, std::size_t n, std::size_t rounds, const Part& part) {
   const double rate = wire.bytes_per_s();
   const double whole = part.framed / rate;
+  const double all = static_cast<double>(wire.senders) * whole;  // a part of each sender
   const double latency = wire.latency_s(part.first);
-  const double first = (part.first + kHeaderBytes) / rate + latency;
-  // A part that takes longer than its longest message's way leaves without a gap; a short one waits for that way.
-  const double hides = whole >= first ? latency : 0;
+  const double message = (part.first + kHeaderBytes) / rate;
+  const double first = message + latency;
   const auto count = static_cast<double>(rounds);
+  // Parts that take longer than the longest message's way leave without a gap; short ones wait for that way.
+  const double alone = all >= first ? count * all + latency : count * first + all - message;
   const double sent = static_cast<double>(n) * count;
-  CollectiveTime time{count * part.bytes, count * whole, count * std::max(whole, first) + hides, sent * part.count,
-                      sent * part.bytes};
+  CollectiveTime time{count * part.bytes, count * all, alone, sent * part.count, sent * part.bytes};
   constexpr std::size_t kFewMessages = 4;  // of a part: enough to keep the card busy between two rounds
   const std::vector<double> messages =
-      joined(part, std::max(kFewMessages, kMostFrames / std::max<std::size_t>(1, rounds)));
-  const std::size_t most_rounds = std::max<std::size_t>(2, kMostFrames / messages.size());
+      joined(part, std::max(kFewMessages, kMostFrames / std::max<std::size_t>(1, rounds * wire.senders)));
+  const std::size_t most_rounds = std::max<std::size_t>(2, kMostFrames / (messages.size() * wire.senders));
   const std::size_t shown = std::min(rounds, most_rounds);
   FrameList frames(wire, false);
   for (std::size_t round = 0; round < shown; ++round) frames.add_round(messages, count / static_cast<double>(shown));
@@ -131,16 +140,19 @@ CollectiveTime rounds_of(const Wire& wire, std::size_t n, std::size_t rounds, co
 /// One message from each of n ranks to each of the others.
 CollectiveTime direct(const Wire& wire, std::size_t n, const Part& part) {
   const auto others = static_cast<double>(n - 1);
-  const double time = others * part.framed / wire.bytes_per_s();
+  const std::size_t messages_of_all = (n - 1) * wire.senders;
+  const double time = static_cast<double>(messages_of_all) * part.framed / wire.bytes_per_s();
   const double sent = static_cast<double>(n) * others;
   CollectiveTime all{others * part.bytes, time, time + wire.latency_s(part.first), sent * part.count,
                      sent * part.bytes};
-  FrameList frames(wire, false);
+  Wire together = wire;
+  together.senders = 1;
+  FrameList frames(together, false);
   const std::vector<double> one = joined(part, kMostFrames);
   std::vector<double> messages;
-  for (std::size_t other = 1; other < n && messages.size() < kMostFrames; ++other)
+  for (std::size_t other = 0; other < messages_of_all && messages.size() < kMostFrames; ++other)
     messages.insert(messages.end(), one.begin(), one.end());
-  frames.add_round(messages, others * static_cast<double>(one.size()) / static_cast<double>(messages.size()));
+  frames.add_round(messages, static_cast<double>(messages_of_all * one.size()) / static_cast<double>(messages.size()));
   all.frames = frames.take(all.alone_s);
   return all;
 }
@@ -154,21 +166,21 @@ double log2_rounds(std::size_t n) { return std::ceil(std::log2(static_cast<doubl
 class WholeRounds {
  public:
   WholeRounds(const Wire& wire, double segment) : wire_(wire), segment_(segment), frames_(wire, true) {}
-  void add(double bytes, std::size_t senders) {
+  /// `ranks`: that send in the round.
+  void add(double bytes, std::size_t ranks) {
     const Part part = part_of(std::span(&bytes, 1), segment_);
-    const double whole = part.framed / wire_.bytes_per_s();
     time_.bytes += bytes;
-    time_.occupies_s += whole;
-    time_.alone_s += whole + wire_.latency_s(part.last);
-    time_.messages += static_cast<double>(senders) * part.count;
-    time_.moved_bytes += static_cast<double>(senders) * bytes;
+    time_.occupies_s += static_cast<double>(wire_.senders) * part.framed / wire_.bytes_per_s();
+    time_.messages += static_cast<double>(ranks) * part.count;
+    time_.moved_bytes += static_cast<double>(ranks) * bytes;
     constexpr std::size_t kFewMessages = 16;
-    const std::vector<double> messages = joined(part, kFewMessages);
-    joined_ = joined_ || static_cast<double>(messages.size()) < part.count;
+    const std::vector<double> messages = joined(part, std::max<std::size_t>(2, kFewMessages / wire_.senders));
+    later_s_ += wire_.latency_s(part.last) - wire_.latency_s(messages.back());
     frames_.add_round(messages);
   }
   CollectiveTime take() {
-    time_.frames = frames_.take(joined_ ? std::optional(time_.alone_s) : std::nullopt);
+    time_.frames = frames_.take_later(later_s_);
+    time_.alone_s = time_.frames->alone_s + later_s_;
     return time_;
   }
 
@@ -177,7 +189,7 @@ class WholeRounds {
   const double segment_;
   FrameList frames_;
   CollectiveTime time_;
-  bool joined_ = false;
+  double later_s_ = 0;  ///< where messages were joined: the last one of a round is longer than the real one
 };
 
 /// Rounds of vectors that halve; ranks that are not in the largest power of two join before, and leave after.

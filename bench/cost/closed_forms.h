@@ -18,11 +18,15 @@ inline constexpr double kHeaderBytes = 128;
 /// A link, and the time that programs and kernels add to a message's way.
 struct Wire {
   Wire(const net::LinkSpec& of) : link(of) {}  // a link whose ends take no time
-  Wire(const net::LinkSpec& of, double each_s, double byte_s) : link(of), hop_s(each_s), hop_s_per_byte(byte_s) {}
+  Wire(const net::LinkSpec& of, double each_s, double byte_s, std::size_t all_senders = 1)
+      : link(of), hop_s(each_s), hop_s_per_byte(byte_s), senders(all_senders) {}
 
   net::LinkSpec link;
   double hop_s = 0;
   double hop_s_per_byte = 0;
+  /// Processes of a host that share the link, and make the same call in groups of their own at the same time: their
+  /// messages leave one after the other.
+  std::size_t senders = 1;
 
   double bytes_per_s() const { return link.bits_per_second / 8; }
   /// The time from the moment at which a message could leave until it can be used, without the time on the card.
@@ -32,12 +36,12 @@ struct Wire {
 /// A collective at one rank: how long it occupies the card in each direction, and how long it takes if nothing else
 /// uses the card. And the messages of all ranks together, for the processors' work.
 struct CollectiveTime {
-  double bytes = 0;  ///< payload in the busier direction
-  double occupies_s = 0;
+  double bytes = 0;       ///< payload in the busier direction
+  double occupies_s = 0;  ///< by the messages of all senders, as alone_s is until the last one has all
   double alone_s = 0;
   double messages = 0;     ///< that all ranks send
   double moved_bytes = 0;  ///< payload that all ranks send
-  /// The messages of one rank; null if ranks send different ones. At most some hundred: longer collectives have fewer
+  /// The messages of one rank, or of all senders; null if ranks send different ones. At most some hundred: longer collectives have fewer
   /// and larger ones, which take as long if nothing else uses the card.
   std::shared_ptr<const TimedFrames> frames = nullptr;
 };

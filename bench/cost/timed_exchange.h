@@ -55,7 +55,8 @@ struct TimedJob {
 double crowding(const Mesh& mesh, const HostCosts& costs, std::size_t threads);
 
 /// Workers on some hosts of a mesh that call collectives together. The other workers of each host do the same at the
-/// same time in groups of their own, so that each worker has its share of the host's card.
+/// same time in groups of their own: the messages of all workers of a host leave by its card one after the other. The
+/// worker that is played sends last.
 class TimedGroup {
  public:
   /// `hosts` and `per_host`: those of the group.

@@ -17,8 +17,8 @@ namespace {
 
 constexpr std::size_t kFirstBucketBytes = std::size_t{1} << 20;
 
-net::LinkSpec shared(net::LinkSpec link, std::size_t among) {
-  link.bits_per_second /= static_cast<double>(among);
+net::LinkSpec shared(net::LinkSpec link, double among) {
+  link.bits_per_second /= among;
   return link;
 }
 
@@ -41,12 +41,15 @@ Legs joined(const Legs& first, const Legs& second) {
 TimedGroup::TimedGroup(const TimedJob& job, std::size_t hosts, std::size_t per_host)
     : job_(job), hosts_(hosts), per_host_(per_host), tuning_(tuning_of(job.job)) {}
 
-/// The card's share of a worker. A byte that is added to what the receiver has takes as long as three that are copied,
-/// because two are read and one is written.
+/// The card, which the workers of a host share. A byte that is added to what the receiver has takes as long as three
+/// that are copied, because two are read and one is written.
 Wire TimedGroup::between(double sums) const {
+  constexpr std::size_t kMostSenders = 16;  // of more workers, several send as one
   const MessageCosts& costs = job_.costs.collective;
-  return {shared(job_.mesh.between, job_.mesh.workers_per_host), costs.hop_s,
-          costs.hop_s_per_byte + sums * job_.costs.aggregate_s_per_byte};
+  const std::size_t workers = job_.mesh.workers_per_host;
+  const std::size_t senders = std::min(workers, kMostSenders);
+  return {shared(job_.mesh.between, static_cast<double>(workers) / static_cast<double>(senders)), costs.hop_s,
+          costs.hop_s_per_byte + sums * job_.costs.aggregate_s_per_byte, senders};
 }
 
 void TimedGroup::add(std::vector<Leg>& legs, StepStation station, const CollectiveTime& time, double sums) const {
@@ -379,7 +382,7 @@ StageMessage stage_message(const TimedJob& job, double bytes, bool within) {
   const std::size_t senders = std::min(job.job.tensor, job.mesh.workers_per_host);
   const Wire wire =
       within ? Wire(job.mesh.within, costs.within_hop_s, costs.copy_s_per_byte)
-             : Wire(shared(job.mesh.between, senders), costs.collective.hop_s, costs.collective.hop_s_per_byte);
+             : Wire(shared(job.mesh.between, static_cast<double>(senders)), costs.collective.hop_s, costs.collective.hop_s_per_byte);
   const auto segment =
       static_cast<double>(tuning_of(job.job).pick(job.job.pipeline, static_cast<std::size_t>(bytes)).segment_bytes);
   const CollectiveTime time = message_time(wire, bytes, segment);
