@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include <psring/common/net/transport.h>
 #include <psring/ring/inner_group.h>
@@ -14,5 +16,10 @@ namespace psring::ring {
 /// hold the same bits. The transport belongs to the group alone from here on, and outlives the group and its subgroups.
 std::unique_ptr<InnerGroup> make_link_group(net::Transport& transport, std::size_t rank, std::size_t ranks,
                                             LinkOptions options);
+
+/// A part of a link group (InnerGroup::part) whose ranks send straight to each other, whatever a vector's size and the
+/// options: as ranks that share memory read from each other. Its own parts do the same.
+std::unique_ptr<InnerGroup> make_direct_part(InnerGroup& links, const std::vector<std::size_t>& ranks,
+                                             std::uint32_t id);
 
 }  // namespace psring::ring

@@ -14,7 +14,8 @@ using namespace psring::ring;
 /// Numbers of the groups within hosts, which no group between hosts has.
 constexpr std::uint32_t kWithin = std::uint32_t{1} << 20;
 
-/// The ranks of one host, in a group of messages.
+/// The ranks of one host, in a group of messages. As in shared memory, each rank takes its part from every other rank
+/// at once.
 class WithinHost final : public InnerGroup {
  public:
   explicit WithinHost(std::unique_ptr<InnerGroup> messages)
@@ -57,7 +58,7 @@ SimulatedGroup make_simulated_hosts(net::Transport& transport, std::size_t rank,
   std::vector<std::size_t> near;
   for (std::size_t other = 0; other < host_of.size(); ++other)
     if (host_of[other] == host_of[rank]) near.push_back(other);
-  auto host = std::make_unique<WithinHost>(links->part(near, kWithin, {}));
+  auto host = std::make_unique<WithinHost>(make_direct_part(*links, near, kWithin));
   SimulatedGroup made{nullptr, links.get()};
   made.group = make_hierarchical_group(std::move(host), std::move(links), rank, host_of, options.group, options.clock);
   return made;
