@@ -82,7 +82,8 @@ class TimedGroup {
   void add(std::vector<Leg>& legs, StepStation station, const CollectiveTime& time, double sums) const;
   void add_within(std::vector<Leg>& legs, std::span<const double> units, double sums) const;
   void add_between(std::vector<Leg>& legs, const CollectiveTime& time, double sums) const;
-  Wire between(double sums) const;
+  /// `columns`: workers of the group on each host that send.
+  Wire between(double sums, std::size_t columns) const;
   std::vector<Leg> scatter(std::span<const double> units, double sums) const;
 
   const TimedJob& job_;

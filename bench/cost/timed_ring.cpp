@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <numeric>
 #include <utility>
@@ -6,6 +7,7 @@
 #include <psring/bench/cost/coded_gradients.h>
 #include <psring/bench/cost/timed_exchange.h>
 #include <psring/ring/bucketer.h>
+#include <psring/ring/hier/hierarchy.h>
 #include <psring/ring/plan/algorithm.h>
 #include <psring/worker/exchange/unit_order.h>
 
@@ -43,10 +45,10 @@ TimedGroup::TimedGroup(const TimedJob& job, std::size_t hosts, std::size_t per_h
 
 /// The card, which the workers of a host share. A byte that is added to what the receiver has takes as long as three
 /// that are copied, because two are read and one is written.
-Wire TimedGroup::between(double sums) const {
+Wire TimedGroup::between(double sums, std::size_t columns) const {
   constexpr std::size_t kMostSenders = 16;  // of more workers, several send as one
   const MessageCosts& costs = job_.costs.collective;
-  const std::size_t workers = job_.mesh.workers_per_host;
+  const std::size_t workers = job_.mesh.workers_per_host / per_host_ * columns;
   const std::size_t senders = std::min(workers, kMostSenders);
   return {shared(job_.mesh.between, static_cast<double>(workers) / static_cast<double>(senders)), costs.hop_s,
           costs.hop_s_per_byte + sums * job_.costs.aggregate_s_per_byte, senders};
@@ -96,15 +98,20 @@ std::vector<Leg> TimedGroup::legs_of(Kind kind, std::span<const double> units) c
   return scatter(units, kind == Kind::reduce_scatter ? 1 : 0);
 }
 
+/// A small vector is cut among fewer ranks of a host (ring::Hierarchy).
 std::vector<Leg> TimedGroup::all_reduce_legs(double bytes) const {
+  const double cuts = std::ceil(bytes / static_cast<double>(ring::kCutBytes));
+  const double columns = std::clamp(cuts, 1.0, static_cast<double>(per_host_));
+  const double column = bytes / columns;
+  const double within = column * static_cast<double>(per_host_);
   std::vector<Leg> legs;
-  add_within(legs, std::span(&bytes, 1), 1);
-  const double column = bytes / static_cast<double>(per_host_);
+  add_within(legs, std::span(&within, 1), 1);
   constexpr double kSums = 0.5;  // half of the rounds add, the others copy
   add_between(legs,
-              all_reduce_time(between(kSums), hosts_, column, tuning_.pick(hosts_, static_cast<std::size_t>(column))),
+              all_reduce_time(between(kSums, static_cast<std::size_t>(columns)), hosts_, column,
+                              tuning_.pick(hosts_, static_cast<std::size_t>(column))),
               kSums);
-  add_within(legs, std::span(&bytes, 1), 0);
+  add_within(legs, std::span(&within, 1), 0);
   return legs;
 }
 
@@ -115,7 +122,7 @@ std::vector<Leg> TimedGroup::scatter(std::span<const double> units, double sums)
   std::vector<double> columns(units.begin(), units.end());
   for (double& column : columns) column /= static_cast<double>(per_host_);
   const auto column = static_cast<std::size_t>(bytes / static_cast<double>(per_host_));
-  add_between(legs, scatter_time(between(sums), hosts_, columns, tuning_.pick(hosts_, column)), sums);
+  add_between(legs, scatter_time(between(sums, per_host_), hosts_, columns, tuning_.pick(hosts_, column)), sums);
   if (sums <= 0) add_within(legs, units, sums);
   return legs;
 }
@@ -127,7 +134,7 @@ std::vector<Leg> TimedGroup::direct_legs(double bytes) const {
   const std::size_t ranks = size() - per_host_ + 1;
   const double between_ranks = bytes * static_cast<double>(ranks);
   const ring::Tuning::Row exchange{.ranks = ranks, .up_to_bytes = 0, .algorithm = ring::Algorithm::exchange};
-  add_between(legs, scatter_time(between(1), ranks, std::span(&between_ranks, 1), exchange), 1);
+  add_between(legs, scatter_time(between(1, per_host_), ranks, std::span(&between_ranks, 1), exchange), 1);
   return legs;
 }
 

@@ -4,13 +4,6 @@
 #include <psring/ring/hier/hierarchy.h>
 
 namespace psring::ring {
-namespace {
-
-/// The smallest cut in bytes, so that a small vector takes the messages of one column, and not of all columns.
-constexpr std::size_t kCutBytes = 4096;
-
-}  // namespace
-
 Hierarchy::Hierarchy(const std::vector<std::size_t>& host_of, std::size_t rank) : rank_(rank) {
   std::map<std::size_t, std::size_t> numbers;
   for (std::size_t r = 0; r < host_of.size(); ++r) {

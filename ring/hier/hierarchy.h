@@ -9,6 +9,9 @@
 
 namespace psring::ring {
 
+/// The smallest cut in bytes, so that a small vector takes the messages of one column, and not of all columns.
+inline constexpr std::size_t kCutBytes = 4096;
+
 /// The plan of operations that use shared memory within a host and messages between hosts: which ranks share a host,
 /// and which stages each rank runs. Index arithmetic alone.
 ///

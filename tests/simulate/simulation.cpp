@@ -4,23 +4,11 @@
 
 #include <psring/common/base/consistency.h>
 #include <psring/tests/simulate/simulation.h>
+#include <psring/tests/support/job_names.h>
 #include <psring/worker/registries.h>
 
 namespace psring::test {
 namespace {
-
-/// The names that jobs resolve; one set for all of them.
-struct Names {
-  Names() {
-    optim::register_builtin_optimizers(optimizers);
-    worker::register_builtins(workers);
-    server::register_builtin_aggregators(
-        [&](const char* name, const char* help, auto make) { aggregators.add(name, help, make); });
-  }
-  optim::OptimizerRegistry optimizers;
-  worker::Registries workers;
-  Registry<server::Aggregator> aggregators;
-};
 
 std::string wrong_with_worker(const JobOptions& job, const SimulatedRun& run, std::size_t rank) {
   const std::vector<std::uint64_t>& steps = run.workers[rank].steps;
@@ -68,14 +56,13 @@ std::string wrong(const JobOptions& job, const SimulatedRun& run, const Simulate
 }  // namespace
 
 SimulatedRun simulate(const Scenario& scenario) {
-  static const Names names;
   view::SimulatedJobOptions options{.job = scenario.job,
                                     .network = scenario.network,
                                     .delays = scenario.delays,
                                     .reliable = true,
                                     .segment_bytes = 512};  // so that a vector is several frames
   options.server_links = [&](std::size_t pushes) { return make_buggy(scenario.bug, scenario.job, pushes); };
-  return view::simulate(options, {names.workers, names.optimizers, names.aggregators});
+  return view::simulate(options, built_in_names().of_job());
 }
 
 Examiner::Totals& Examiner::Totals::operator+=(const Totals& other) {

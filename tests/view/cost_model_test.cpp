@@ -13,27 +13,13 @@
 #include <psring/bench/cost/step_model.h>
 #include <psring/common/base/spec.h>
 #include <psring/common/net/link_shaping.h>
+#include <psring/tests/support/job_names.h>
 #include <psring/view/step/simulated_job.h>
 
 namespace psring::bench {
 namespace {
 
-struct Names {
-  Names() {
-    worker::register_builtins(workers);
-    optim::register_builtin_optimizers(optimizers);
-    server::register_builtin_aggregators(
-        [&](const char* name, const char* help, auto make) { aggregators.add(name, help, make); });
-  }
-  worker::Registries workers;
-  optim::OptimizerRegistry optimizers;
-  Registry<server::Aggregator> aggregators;
-};
-
-const Names& names() {
-  static const Names all;
-  return all;
-}
+using test::built_in_names;
 
 /// A job on a mesh of hosts.
 struct Case {
@@ -68,7 +54,7 @@ double simulated_step_s(const Case& at, double bytes_per_s, std::uint64_t seed) 
     options.network.windows = true;
     place(at, options.network);
     options.server_bytes_per_second = bytes_per_s;
-    return seconds(view::simulate(options, {names().workers, names().optimizers, names().aggregators}).time);
+    return seconds(view::simulate(options, built_in_names().of_job()).time);
   };
   constexpr std::uint64_t kFirst = 3;
   constexpr std::uint64_t kMore = 4;
@@ -85,12 +71,12 @@ double simulated_step_s(const Case& at, double bytes_per_s) {
 }
 
 double predicted_step_s(const Case& at, double bytes_per_s) {
-  const auto kind = names().workers.strategies.make(Spec::parse("--strategy", at.job.strategy));
+  const auto kind = built_in_names().workers.strategies.make(Spec::parse("--strategy", at.job.strategy));
   const std::size_t owners = kind->servers ? at.job.servers
                              : kind->ring  ? at.job.shard_owners().value_or(at.job.workers)
                                            : 1;
   const std::vector<Workload> work =
-      make_workloads(at.job, names().workers, owners, [](const LayerPass&) { return 0.0; });
+      make_workloads(at.job, built_in_names().workers, owners, [](const LayerPass&) { return 0.0; });
   HostCosts costs;
   costs.aggregate_s_per_byte = kind->servers ? 1 / bytes_per_s : 0;
   if (kind->servers && at.job.optimizer_on == "server") costs.update_s_per_byte = 1 / bytes_per_s;

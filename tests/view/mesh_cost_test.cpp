@@ -10,28 +10,14 @@
 #include <psring/bench/cost/step_model.h>
 #include <psring/common/base/spec.h>
 #include <psring/common/net/link_shaping.h>
+#include <psring/tests/support/job_names.h>
 #include <psring/view/step/simulated_job.h>
 #include <psring/worker/model/parallel/schedule.h>
 
 namespace psring::bench {
 namespace {
 
-struct Names {
-  Names() {
-    worker::register_builtins(workers);
-    optim::register_builtin_optimizers(optimizers);
-    server::register_builtin_aggregators(
-        [&](const char* name, const char* help, auto make) { aggregators.add(name, help, make); });
-  }
-  worker::Registries workers;
-  optim::OptimizerRegistry optimizers;
-  Registry<server::Aggregator> aggregators;
-};
-
-const Names& names() {
-  static const Names all;
-  return all;
-}
+using test::built_in_names;
 
 constexpr const char* kMlp = "mlp:256-256-256-256-10";
 constexpr const char* kGpt = "gpt:layers=4,dim=64,heads=4,context=32,vocab=128";
@@ -81,7 +67,7 @@ double simulated_step_s(const MeshCase& at) {
       options.network.processes.push_back(process);
     options.network.link = net::parse_link(at.link);
     options.flops_per_second = at.flops_per_second;
-    return seconds(view::simulate(options, {names().workers, names().optimizers, names().aggregators}).time);
+    return seconds(view::simulate(options, built_in_names().of_job()).time);
   };
   constexpr std::uint64_t kFirst = 3;
   constexpr std::uint64_t kMore = 4;
@@ -90,9 +76,9 @@ double simulated_step_s(const MeshCase& at) {
 
 StepEstimate predicted(const MeshCase& at) {
   const JobOptions job = at.job();
-  const auto kind = names().workers.strategies.make(Spec::parse("--strategy", job.strategy));
+  const auto kind = built_in_names().workers.strategies.make(Spec::parse("--strategy", job.strategy));
   const std::vector<Workload> stages =
-      make_workloads(job, names().workers, kind->ring ? job.data_workers() : 1,
+      make_workloads(job, built_in_names().workers, kind->ring ? job.data_workers() : 1,
                      [&](const LayerPass& pass) { return pass.flops / at.flops_per_second; });
   const net::LinkSpec link = net::parse_link(at.link);
   const Mesh mesh{.hosts = job.workers, .workers_per_host = 1, .within = link, .between = link};
@@ -154,7 +140,7 @@ TEST_CASE("predictions of micro-batches of two sizes agree with the strategies i
 TEST_CASE("the micro-batches of a step compute and send as much as its samples, in whatever number") {
   const auto stages_of = [](std::size_t batch, std::size_t micro_batches) {
     const MeshCase at{.tensor = 2, .pipeline = 2, .model = kGpt, .micro_batches = micro_batches, .batch = batch};
-    return make_workloads(at.job(), names().workers, 1, [](const LayerPass& pass) { return pass.flops / 1e9; });
+    return make_workloads(at.job(), built_in_names().workers, 1, [](const LayerPass& pass) { return pass.flops / 1e9; });
   };
   const auto sums_of = [](const Workload& work) {
     double sum = 0;
