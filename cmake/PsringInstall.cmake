@@ -37,6 +37,7 @@ set(PSRING_PUBLIC_HEADERS
   common/net/layout_message.h
   common/net/outbox.h
   common/net/transport.h
+  common/net/turn_queue.h
   common/proc/job.h
   common/proc/role_options.h
   optim/checkpoint/shard.h

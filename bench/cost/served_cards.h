@@ -62,6 +62,8 @@ class ServedCards {
   Event next();
   /// The place from which a frame leaves.
   std::size_t sender(std::uint32_t index) const { return flights_[index].from; }
+  std::size_t receiver(std::uint32_t index) const { return flights_[index].to; }
+  std::size_t places() const { return places_.count(); }
   std::size_t place_of_server(std::size_t server) const { return places_.place_of_server(server); }
   /// Payload of one of the processes that `from` stands for to one of those of `to`, which waits for the card.
   std::size_t in_flight_bytes(std::size_t from, std::size_t to) const {

@@ -71,7 +71,7 @@ class ServedJob {
   void end_count();
   void advance(std::uint32_t worker, double now);
   bool answered(const ServedWorker& worker, const WorkerAction& action) const;
-  void refill(std::size_t place, double now);
+  void refill(std::size_t place, std::size_t to, double now);
   void send_unit(std::uint32_t worker, const WorkerAction& action, double now);
   void take(std::uint32_t index, double now);
   void serve(std::uint32_t server, const ServedFrame& frame, double now);
@@ -133,7 +133,7 @@ ServedPeriod ServedJob::play() {
   while (!cards_.idle()) {
     const ServedCards::Event event = cards_.next();
     if (event.what == ServedCards::What::departs) {
-      refill(cards_.sender(event.index), event.at_ns);
+      refill(cards_.sender(event.index), cards_.receiver(event.index), event.at_ns);
     } else if (event.what == ServedCards::What::handles) {
       take(event.index, event.at_ns);
     } else if (event.index < workers) {
@@ -206,7 +206,8 @@ bool ServedJob::answered(const ServedWorker& worker, const WorkerAction& action)
 }
 
 /// A frame has left: there may be room for more. A worker looks when it waits, a server when it does not work.
-void ServedJob::refill(std::size_t place, double now) {
+void ServedJob::refill(std::size_t place, std::size_t to, double now) {
+  outboxes_[place].left(to);
   if (places_.is_worker(place) ? !workers_[place].waits : servers_[place - places_.workers()].busy) return;
   outboxes_[place].flush(now);
 }

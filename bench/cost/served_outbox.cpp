@@ -1,77 +1,31 @@
-#include <optional>
-#include <span>
-#include <string>
-
 #include <psring/bench/cost/served_outbox.h>
 #include <psring/worker/server_weights.h>
 
 namespace psring::bench {
-namespace {
-
-net::Peer peer_of(bool server, std::size_t rank) {
-  return {server ? net::Role::server : net::Role::worker, static_cast<std::uint32_t>(rank)};
-}
-
-}  // namespace
-
-/// The card, as net::Outbox sees it at one moment.
-class ServedOutbox::Room final : public net::Transport {
- public:
-  Room(ServedOutbox& outbox, double now) : outbox_(outbox), now_(now) {}
-
-  void send(net::Peer /*to*/, net::FrameHeader header, std::span<const std::byte> /*payload*/) override {
-    const auto index = static_cast<std::uint32_t>(header.sequence);
-    outbox_.unused_.push_back(index);
-    outbox_.cards_.send(outbox_.frames_[index], outbox_.to_servers_, now_);
-  }
-  std::optional<net::Message> receive(Moment /*deadline*/) override { return std::nullopt; }
-  std::size_t in_flight_bytes(net::Peer peer) const override {
-    return outbox_.cards_.in_flight_bytes(outbox_.place_, place_of(peer));
-  }
-  std::size_t window_bytes(net::Peer peer) const override {
-    return outbox_.cards_.window_bytes(outbox_.place_, place_of(peer));
-  }
-  std::string describe(net::Peer peer) const override { return to_string(peer); }
-  void wake() override {}
-
- private:
-  std::size_t place_of(net::Peer peer) const {
-    return outbox_.to_servers_ ? outbox_.cards_.place_of_server(peer.rank) : peer.rank;
-  }
-
-  ServedOutbox& outbox_;
-  const double now_;
-};
 
 ServedOutbox::ServedOutbox(ServedCards& cards, std::size_t place, bool to_servers, const std::vector<double>& windows)
-    : cards_(cards), place_(place), to_servers_(to_servers) {
-  for (std::size_t server = 0; server < windows.size(); ++server)
-    outbox_.set_weight(peer_of(true, server), windows[server]);
+    : cards_(cards), place_(place), to_servers_(to_servers), is_changed_(cards.places()) {
+  for (std::size_t to = 0; to < cards.places(); ++to) windows_.push_back(cards.window_bytes(place, to));
+  for (std::size_t server = 0; server < windows.size(); ++server) {
+    std::size_t& window = windows_[cards.place_of_server(server)];
+    window = static_cast<std::size_t>(windows[server] * static_cast<double>(window));
+  }
 }
 
 void ServedOutbox::add(const ServedFrame& frame, std::size_t unit) {
-  static constexpr std::byte kPayload{};  // says that there is one
-  std::uint32_t index = static_cast<std::uint32_t>(frames_.size());
-  if (unused_.empty()) {
-    frames_.push_back(frame);
-  } else {
-    index = unused_.back();
-    unused_.pop_back();
-    frames_[index] = frame;
-  }
-  net::FrameHeader header;
-  header.unit = static_cast<std::uint32_t>(unit);
-  header.begin = frame.piece;
-  header.sequence = index;
-  outbox_.add({peer_of(to_servers_, to_servers_ ? frame.server : frame.worker),
-               header,
-               {&kPayload, frame.bytes > 0 ? std::size_t{1} : std::size_t{0}}});
+  const std::size_t to = to_servers_ ? cards_.place_of_server(frame.server) : frame.worker;
+  waiting_.add(to,
+               {.has_payload = frame.bytes > 0, .unit = static_cast<std::uint32_t>(unit), .begin = frame.piece},
+               frame);
+  changed(to);
 }
 
 void ServedOutbox::flush(double now) {
-  if (outbox_.empty()) return;
-  Room room(*this, now);
-  outbox_.flush(room);
+  waiting_.flush_to(
+      changed_, [&](std::size_t to) { return cards_.in_flight_bytes(place_, to) < windows_[to]; },
+      [&](std::size_t, const ServedFrame& frame) { cards_.send(frame, to_servers_, now); });
+  for (const std::size_t to : changed_) is_changed_[to] = false;
+  changed_.clear();
 }
 
 std::vector<ServedOutbox> make_served_outboxes(const TimedJob& job, const ServedPlaces& places, ServedCards& cards) {

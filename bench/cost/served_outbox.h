@@ -2,10 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <psring/bench/cost/served_cards.h>
-#include <psring/common/net/outbox.h>
+#include <psring/common/net/turn_queue.h>
 
 namespace psring::bench {
 
@@ -18,19 +19,24 @@ class ServedOutbox {
 
   /// `unit`: of the frame's piece.
   void add(const ServedFrame& frame, std::size_t unit);
+  /// A frame to the place has left.
+  void left(std::size_t to) { changed(to); }
   /// Gives frames to the card while the windows have room.
   void flush(double now);
-  bool empty() const { return outbox_.empty(); }
 
  private:
-  class Room;
+  void changed(std::size_t to) {
+    if (std::exchange(is_changed_[to], true)) return;
+    changed_.push_back(to);
+  }
 
   ServedCards& cards_;
   const std::size_t place_;
   const bool to_servers_;
-  net::Outbox outbox_;
-  std::vector<ServedFrame> frames_;  ///< that wait, and unused ones
-  std::vector<std::uint32_t> unused_;
+  std::vector<std::size_t> windows_;                    ///< by place
+  net::TurnQueue<std::size_t, ServedFrame> waiting_;    ///< by place
+  std::vector<std::size_t> changed_;                    ///< since the last flush: the others have no room
+  std::vector<bool> is_changed_;                        ///< by place
 };
 
 /// The outboxes of all workers and servers, by place.

@@ -6,10 +6,9 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <tuple>
-#include <vector>
 
 #include <psring/common/net/transport.h>
+#include <psring/common/net/turn_queue.h>
 
 namespace psring::net {
 
@@ -41,17 +40,12 @@ class Outbox {
   bool empty() const { return waiting_.empty(); }
 
  private:
-  void flush_one(Transport& transport);
   std::size_t window_of(const Transport& transport, Peer peer) const;
-
-  using Key = std::tuple<bool, std::uint32_t, std::uint64_t, std::uint64_t>;  // has payload, unit, begin, arrival
-  using Urgency = std::tuple<bool, std::uint32_t, std::uint64_t>;             // has payload, unit, arrival
 
   std::size_t window_bytes_;
   std::optional<Peer> in_order_;  ///< peer whose frames keep their order
   std::map<Peer, double> weights_;
-  std::uint64_t arrivals_ = 0;
-  std::map<Peer, std::map<Key, Outgoing>> waiting_;
+  TurnQueue<Peer, Outgoing> waiting_;
 };
 
 }  // namespace psring::net
