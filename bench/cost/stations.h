@@ -75,6 +75,8 @@ class Stations {
   bool done_by(Ticket ticket, double now_s);
   /// Time for which the station has been occupied.
   double busy(std::size_t station) const { return busy_[station]; }
+  /// The time at which the station has served all that has come so far.
+  double free_at(std::size_t station) const { return free_[station]; }
   std::size_t count() const { return free_.size(); }
 
  private:

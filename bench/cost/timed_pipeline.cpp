@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include <psring/bench/cost/equal_micros.h>
 #include <psring/bench/cost/timed_pipeline.h>
 #include <psring/bench/cost/timed_walk.h>
 #include <psring/common/base/error.h>
@@ -76,7 +77,7 @@ class TimedPipeline::Stage {
   }
 
   double period() const { return (ends_.back() - ends_[kWarmUp - 1]) / kMeasured; }
-  double busy(std::size_t station) const { return (stations_.busy(station) - busy_before_[station]) / kMeasured; }
+  double busy(std::size_t station) const { return (all_busy(station) - busy_before_[station]) / kMeasured; }
   double waited() const { return (waited_ - waited_before_) / kMeasured; }
 
  private:
@@ -88,8 +89,11 @@ class TimedPipeline::Stage {
     Arrivals* arrivals = nullptr;
   };
 
+  double all_busy(std::size_t station) const { return stations_.busy(station) + equal_micros_.busy(station); }
+
   void begin_step() {
     walk_.begin_step();
+    equal_micros_.begin_step(now_);
     const std::size_t tensor = job_.job.tensor;
     const auto host = [&](std::size_t stage) { return stage * tensor / job_.mesh.workers_per_host; };
     const auto to = [&](std::size_t stage, double bytes, std::vector<Arrivals>& boxes) {
@@ -108,6 +112,7 @@ class TimedPipeline::Stage {
         return true;
       case Kind::backward:
         now_ = walk_.backward(action.micro + 1 == work.micro_batches, now_);
+        leave_out_micros(action.micro);
         return true;
       case Kind::send_output:
         return send(outputs_), true;
@@ -119,6 +124,12 @@ class TimedPipeline::Stage {
         break;
     }
     return work.output_gradient_bytes <= 0 || receive(boxes_.gradients[number_], action.micro);
+  }
+
+  /// Without a pipeline, the passes of a micro-batch follow each other. The last one is played, too.
+  void leave_out_micros(std::size_t micro) {
+    if (job_.job.pipeline > 1 || micro + 2 >= job_.work.micro_batches) return;
+    next_ += 2 * equal_micros_.end_micro(now_, job_.work.micro_batches - micro - 2);
   }
 
   void wait_until(double moment) {
@@ -172,19 +183,20 @@ class TimedPipeline::Stage {
 
   void end_step() {
     now_ = walk_.finish(now_);
-    ends_.push_back(now_);
+    ends_.push_back(now_ + equal_micros_.seconds());
     next_ = 0;
     begin_step();
     if (ends_.size() != kWarmUp) return;
     waited_before_ = waited_;
     for (std::size_t station = 0; station < busy_before_.size(); ++station)
-      busy_before_[station] = stations_.busy(station);
+      busy_before_[station] = all_busy(station);
   }
 
   Stations stations_;
   const TimedJob job_;
   const std::unique_ptr<TimedExchange> exchange_;
   TimedWalk walk_;
+  EqualMicros equal_micros_{stations_};
   const worker::StagePlan plan_;
   const std::size_t number_;
   Boxes& boxes_;
