@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -11,10 +12,23 @@ namespace {
 
 constexpr Nanoseconds kLookTime = std::chrono::microseconds(1);  ///< the shortest wait: a look into an empty inbox
 
+/// The first place of each place's group.
+std::vector<std::size_t> first_places(const std::vector<std::size_t>& group_of, std::size_t places) {
+  std::map<std::size_t, std::size_t> first;  // by group
+  std::vector<std::size_t> list;
+  for (std::size_t place = 0; place < places; ++place)
+    list.push_back(group_of.empty() ? place : first.try_emplace(group_of[place], place).first->second);
+  return list;
+}
+
 }  // namespace
 
 SimulatedWorld::SimulatedWorld(const SimulatedNetwork::Options& options)
-    : options_(options), draws_(options.seed), wire_(options.trouble, draws_, blocks_) {
+    : options_(options),
+      inner_of_(first_places(options.processes, options.peers.size())),
+      card_of_(first_places(options.hosts.empty() ? options.processes : options.hosts, options.peers.size())),
+      draws_(options.seed),
+      wire_(options.trouble, draws_, blocks_) {
   for (const Peer peer : options_.peers) peers_.emplace_back(peer, options_.link, options_.within);
   for (const SimulatedNetwork::Death& death : options_.deaths)
     events_.add({.time = Moment{} + death.at,
@@ -25,13 +39,8 @@ SimulatedWorld::SimulatedWorld(const SimulatedNetwork::Options& options)
 
 LinkShaper& SimulatedWorld::link(std::size_t place, std::size_t other) {
   const std::vector<std::size_t>& hosts = options_.hosts;
-  const std::vector<std::size_t>& processes = options_.processes;
-  const auto first_of = [&](const std::vector<std::size_t>& list) {
-    if (list.empty()) return place;
-    return static_cast<std::size_t>(std::find(list.begin(), list.end(), list[place]) - list.begin());
-  };
-  if (!hosts.empty() && hosts[place] == hosts[other]) return peers_[first_of(processes)].inner;
-  return peers_[first_of(hosts.empty() ? processes : hosts)].card;
+  if (!hosts.empty() && hosts[place] == hosts[other]) return peers_[inner_of_[place]].inner;
+  return peers_[card_of_[place]].card;
 }
 
 bool SimulatedWorld::send(std::size_t from, std::size_t to, const FrameHeader& header,

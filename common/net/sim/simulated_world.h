@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/base/clock.h>
@@ -72,6 +73,8 @@ class SimulatedWorld {
 
   // Constant after construction.
   const SimulatedNetwork::Options options_;
+  const std::vector<std::size_t> inner_of_;  ///< by place: the first place of its process, whose link they share
+  const std::vector<std::size_t> card_of_;   ///< by place: the first place of its host
   const std::shared_ptr<BlockPool> blocks_ = std::make_shared<BlockPool>();  ///< shared with the blocks of messages
 
   SeededDraws draws_;
