@@ -170,6 +170,28 @@ TEST_CASE("the micro-batches of a step compute and send as much as its samples, 
   }
 }
 
+// Of many micro-batches that are alike most are counted, and not played: up to four are always played.
+TEST_CASE("every further micro-batch takes a step longer by the same time") {
+  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3"})
+    for (const std::size_t tensor : {1, 2})
+      for (const char* link : {"100mbit,0.2ms", "10gbit,20us"}) {
+        const auto step_s = [&](std::size_t micro_batches) {
+          return predicted({.strategy = strategy,
+                            .data = 4,
+                            .tensor = tensor,
+                            .model = kGpt,
+                            .link = link,
+                            .micro_batches = micro_batches})
+              .step_s;
+        };
+        INFO(strategy << ", " << tensor << " parts, " << link);
+        const double one_more = step_s(4) - step_s(3);
+        CHECK(one_more > 0);
+        CHECK_THAT(step_s(5) - step_s(4), Catch::WithinRel(one_more, 1e-6));
+        CHECK_THAT(step_s(40) - step_s(4), Catch::WithinRel(36 * one_more, 1e-6));
+      }
+}
+
 TEST_CASE("the bubble of equal stages is that of the formula") {
   for (const char* schedule : {"gpipe", "1f1b"})
     for (const std::size_t stages : {2, 4})

@@ -17,7 +17,7 @@ std::vector<std::size_t> first_places(const std::vector<std::size_t>& group_of, 
   std::map<std::size_t, std::size_t> first;  // by group
   std::vector<std::size_t> list;
   for (std::size_t place = 0; place < places; ++place)
-    list.push_back(group_of.empty() ? place : first.try_emplace(group_of[place], place).first->second);
+    list.push_back(place < group_of.size() ? first.try_emplace(group_of[place], place).first->second : place);
   return list;
 }
 
