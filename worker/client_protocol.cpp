@@ -16,8 +16,12 @@ using net::FrameHeader;
 using net::FrameType;
 
 ClientProtocol::ClientProtocol(Layout layout, Mark mark, std::size_t first_owner, const optim::Codec* codec)
-    : layout_(std::move(layout)), mark_(std::move(mark)), codec_(codec) {
+    : layout_(std::move(layout)), mark_(std::move(mark)), first_owner_(first_owner), codec_(codec) {
   units_.resize(layout_.units.size());
+}
+
+void ClientProtocol::make_exchanges() {
+  if (!exchanges_.empty()) return;
   for (const Piece& piece : make_pieces(layout_)) {
     Unit& unit = units_[piece.unit];
     if (unit.first == unit.last) unit.first = exchanges_.size();
@@ -33,7 +37,7 @@ ClientProtocol::ClientProtocol(Layout layout, Mark mark, std::size_t first_owner
     const Piece& piece = exchanges_[s].piece;
     const Range owned = layout_.partition(piece.unit).range(piece.owner);
     const double part = static_cast<double>(piece.range.begin - owned.begin) / static_cast<double>(owned.size());
-    return std::pair(part, (piece.owner + layout_.owners - first_owner % layout_.owners) % layout_.owners);
+    return std::pair(part, (piece.owner + layout_.owners - first_owner_ % layout_.owners) % layout_.owners);
   };
   order_.resize(exchanges_.size());
   std::iota(order_.begin(), order_.end(), std::size_t{0});
@@ -44,6 +48,7 @@ ClientProtocol::ClientProtocol(Layout layout, Mark mark, std::size_t first_owner
 }
 
 void ClientProtocol::open(std::uint64_t seed, bool initial_by_worker, Frames& out) {
+  make_exchanges();
   layout_bytes_ = net::encode(net::LayoutMessage{layout_, seed, initial_by_worker});
   for (std::uint32_t server = 0; server < layout_.owners; ++server) {
     FrameHeader header;

@@ -104,6 +104,8 @@ class ClientProtocol {
     std::size_t unacknowledged = 0;
   };
 
+  /// Cuts the units into pieces: for a large model that takes a while, and predictions do without.
+  void make_exchanges();
   net::FrameHeader header(const PieceExchange& exchange, net::FrameType type, DType dtype) const;
   net::FrameHeader push_header(const PieceExchange& exchange, net::FrameType type, std::uint64_t step) const;
   /// Calls `body` with each exchange of a unit, in the order in which their frames leave.
@@ -117,6 +119,7 @@ class ClientProtocol {
 
   const Layout layout_;
   const Mark mark_;
+  const std::size_t first_owner_;
   const optim::Codec* const codec_;
   std::vector<PieceExchange> exchanges_;
   std::vector<std::size_t> order_;  ///< the exchanges, unit by unit, in the order in which their frames leave

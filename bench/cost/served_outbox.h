@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include <psring/bench/cost/served_cards.h>
@@ -26,8 +25,8 @@ class ServedOutbox {
 
  private:
   void changed(std::size_t to) {
-    if (std::exchange(is_changed_[to], true)) return;
-    changed_.push_back(to);
+    if (!is_changed_[to]) changed_.push_back(to);
+    is_changed_[to] = true;
   }
 
   ServedCards& cards_;
