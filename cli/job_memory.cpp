@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 #include <vector>
 
 #include <psring/cli/job_memory.h>
@@ -15,22 +16,34 @@ JobMemory job_memory(const JobOptions& job, std::size_t hosts, const App& app) {
   return job_memory(setup, hosts, 1);
 }
 
+namespace {
+
+/// Workers differ where cuts leave a remainder, and where a server lives in the process: the first and the last show
+/// it. In a mesh every stage of the pipeline differs; of the tensor ranks that divide its layers, the last has the
+/// largest parts.
+std::vector<std::size_t> different_workers(const JobOptions& job) {
+  const Mesh mesh = job.mesh();
+  std::set<std::size_t> ranks{0};
+  const std::size_t last_copy = job.workers - std::min(job.workers, mesh.model_workers());
+  for (std::size_t stage = 0; stage < mesh.pipeline; ++stage)
+    for (const std::size_t tensor : {std::size_t{0}, mesh.tensor - 1})
+      ranks.insert(std::min(job.workers - 1, last_copy + stage * mesh.tensor + tensor));
+  return {ranks.begin(), ranks.end()};
+}
+
+}  // namespace
+
 JobMemory job_memory(worker::TrainSetup& setup, std::size_t agents, std::size_t on_host) {
   const JobOptions& job = setup.job();
   std::vector<std::size_t> placed = worker::place_workers(job.workers, agents);
   for (std::size_t& host : placed) host /= on_host;
-  // Workers differ where cuts leave a remainder, and where a server lives in the process: the first and the last show
-  // it.
-  const worker::Prediction first = worker::predict_worker(setup, placed, 0);
-  JobMemory memory{.worker = first.worker_memory, .server = first.server_memory};
+  const std::vector<worker::Prediction> predictions = worker::predict_workers(setup, placed, different_workers(job));
+  JobMemory memory{.worker = predictions.front().worker_memory, .server = predictions.front().server_memory};
   const auto guest_of = [](const worker::Prediction& prediction) {
     return prediction.each_server_memory.empty() ? prediction.server_memory : prediction.each_server_memory.back();
   };
-  auto guest = guest_of(first);
-  // Every part of the model differs from the others.
-  const std::size_t parts = job.mesh().model_workers();
-  for (std::size_t rank = job.workers - std::min(job.workers - 1, parts); rank < job.workers; ++rank) {
-    const worker::Prediction other = worker::predict_worker(setup, placed, rank);
+  auto guest = guest_of(predictions.front());
+  for (const worker::Prediction& other : predictions) {
     const auto keep_larger = [](const auto& one, auto& most) {
       if (worker::total_bytes(one) > worker::total_bytes(most)) most = one;
     };

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include <psring/common/base/error.h>
@@ -41,8 +43,24 @@ class PlannedGroup final : public ProcessGroup {
   std::string describe(Collective collective, std::size_t /*count*/, ElementType /*type*/) const override {
     return fmt::format("{}: planned", to_string(collective));
   }
+  /// A model has many units of one size, of which each is asked for.
   Cost predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
                std::size_t root) const override {
+    const Asked asked{collective, count, type, parts, root};
+    if (!last_ || last_->first != asked) last_ = {asked, predict_new(collective, count, type, parts, root)};
+    return last_->second;
+  }
+  bool sums_in_rank_order(Collective reduction, ElementType type) const override {
+    if (way_ == Way::messages) return LinkPlans(links_, rank(), size()).sums_in_rank_order(reduction, type);
+    return way_ == Way::shared_memory || hierarchy_.hosts() == 1;
+  }
+  Moved moved() const override { return {}; }
+
+ private:
+  using Asked = std::tuple<Collective, std::size_t, ElementType, Parts, std::size_t>;
+
+  Cost predict_new(Collective collective, std::size_t count, ElementType type, const Parts& parts,
+                   std::size_t root) const {
     switch (way_) {
       case Way::shared_memory:
         return predict_shm(rank(), size(), collective, count, type, parts, root);
@@ -61,13 +79,6 @@ class PlannedGroup final : public ProcessGroup {
         },
         [&](std::size_t, const Hierarchy::Stage& stage) { return by_messages(host, hierarchy_.hosts(), stage, type); });
   }
-  bool sums_in_rank_order(Collective reduction, ElementType type) const override {
-    if (way_ == Way::messages) return LinkPlans(links_, rank(), size()).sums_in_rank_order(reduction, type);
-    return way_ == Way::shared_memory || hierarchy_.hosts() == 1;
-  }
-  Moved moved() const override { return {}; }
-
- private:
   Cost by_messages(std::size_t rank, std::size_t ranks, const Hierarchy::Stage& stage, ElementType type) const {
     Request request{.call = {.collective = stage.collective, .type = type, .count = stage.range.size()},
                     .parts = &stage.parts};
@@ -80,6 +91,7 @@ class PlannedGroup final : public ProcessGroup {
   const Way way_;  ///< subgroups keep it
   const Hierarchy hierarchy_;
   const LinkOptions links_;
+  mutable std::optional<std::pair<Asked, Cost>> last_;
 };
 
 }  // namespace

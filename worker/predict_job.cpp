@@ -55,28 +55,29 @@ class CutAmong {
   const std::size_t before_;
 };
 
-/// Gives the setup a worker's part of the model, until it goes.
-class TakePart {
+/// Gives the setup the parts of workers, one after the other, and the whole model again when it goes.
+class TakeParts {
  public:
-  TakePart(TrainSetup& setup, JobRank rank) : setup_(setup) { setup_.become(rank); }
-  ~TakePart() { setup_.become(std::nullopt); }
-  TakePart(const TakePart&) = delete;
-  TakePart& operator=(const TakePart&) = delete;
+  explicit TakeParts(TrainSetup& setup) : setup_(setup) {}
+  ~TakeParts() { setup_.become(std::nullopt); }
+  TakeParts(const TakeParts&) = delete;
+  TakeParts& operator=(const TakeParts&) = delete;
 
  private:
   TrainSetup& setup_;
 };
 
-}  // namespace
+/// What the predictions of all workers of a job have in common.
+struct PlannedJob {
+  const std::vector<std::size_t>& hosts;  ///< by worker
+  std::vector<net::Member> members;
+  std::vector<std::size_t> groups;  ///< the workers' shard groups
+};
 
-Prediction predict_worker(TrainSetup& setup, const std::vector<std::size_t>& hosts, std::size_t rank) {
+/// REQUIRES: the setup has the worker's part of the model.
+Prediction predict_part(TrainSetup& setup, const PlannedJob& planned, std::size_t rank) {
   const JobOptions& job = setup.job();
-  check(hosts.size() == job.workers && rank < hosts.size(), "{} hosts of {} workers", hosts.size(), job.workers);
-  if (job.share_host_parameters)  // the part maps memory of its group when it is made
-    fail(ErrorKind::usage, "--share-host-parameters: is not predicted before the job runs");
-  const std::vector<net::Member> members = members_on(hosts);
-  const std::vector<std::size_t> groups = shard_groups(job, members);
-  const TakePart part(setup, JobRank{rank});
+  const auto& [hosts, members, groups] = planned;
   std::optional<CutAmong> cut;
   if (!groups.empty()) cut.emplace(setup, static_cast<std::size_t>(std::ranges::count(groups, groups[0])));
 
@@ -108,6 +109,30 @@ Prediction predict_worker(TrainSetup& setup, const std::vector<std::size_t>& hos
               .shard_groups = groups,
               .replicas = job.replicas};
   return Training(setup, std::move(place), world).predict();
+}
+
+}  // namespace
+
+std::vector<Prediction> predict_workers(TrainSetup& setup, const std::vector<std::size_t>& hosts,
+                                        std::span<const std::size_t> ranks) {
+  const JobOptions& job = setup.job();
+  check(hosts.size() == job.workers, "{} hosts of {} workers", hosts.size(), job.workers);
+  if (job.share_host_parameters)  // the part maps memory of its group when it is made
+    fail(ErrorKind::usage, "--share-host-parameters: is not predicted before the job runs");
+  const std::vector<net::Member> members = members_on(hosts);
+  const PlannedJob planned{hosts, members, shard_groups(job, members)};
+  const TakeParts parts(setup);
+  std::vector<Prediction> predictions;
+  for (const std::size_t rank : ranks) {
+    check(rank < hosts.size(), "worker {} of {}", rank, hosts.size());
+    setup.become(JobRank{rank});
+    predictions.push_back(predict_part(setup, planned, rank));
+  }
+  return predictions;
+}
+
+Prediction predict_worker(TrainSetup& setup, const std::vector<std::size_t>& hosts, std::size_t rank) {
+  return predict_workers(setup, hosts, std::span(&rank, 1)).front();
 }
 
 std::vector<std::size_t> place_workers(std::size_t workers, std::size_t hosts) {

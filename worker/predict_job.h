@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include <psring/worker/exchange/prediction.h>
@@ -16,6 +17,9 @@ namespace psring::worker {
 /// `hosts`: each worker's host, as any number. The strategy's units are cut as the workers will cut them
 /// (--shard-group host); afterwards the setup is as before. Throws usage if the job cannot run on these hosts.
 Prediction predict_worker(TrainSetup& setup, const std::vector<std::size_t>& hosts, std::size_t rank);
+/// The same for several workers, by `ranks`.
+std::vector<Prediction> predict_workers(TrainSetup& setup, const std::vector<std::size_t>& hosts,
+                                        std::span<const std::size_t> ranks);
 
 /// The host of each worker if `hosts` agents start them: contiguous shares of the ranks, as evenly as possible.
 std::vector<std::size_t> place_workers(std::size_t workers, std::size_t hosts);

@@ -62,15 +62,28 @@ struct Described {
   worker::FlatModel flat;
 };
 
-Described describe(const JobOptions& job, const worker::Registries& registries, const worker::TensorPart& part) {
+std::unique_ptr<worker::Model> model_of(const JobOptions& job, const worker::Registries& registries,
+                                        const worker::TensorPart& part) {
   const Spec spec = Spec::parse("--model", job.model);
   if (!part.whole() && registries.models.contains(spec.name()) && !registries.tensor_models.contains(spec.name()))
     fail(ErrorKind::usage, "--tensor {}: --model {}: its layers cannot be divided; models that can: {}", job.tensor,
          spec.name(), registries.tensor_models.names());
-  auto model = part.whole() ? registries.models.make(spec) : registries.tensor_models.make(spec, part);
+  return part.whole() ? registries.models.make(spec) : registries.tensor_models.make(spec, part);
+}
+
+Described describe(const JobOptions& job, const worker::Registries& registries, const worker::TensorPart& part) {
+  auto model = model_of(job, registries, part);
   worker::FlatModel flat(*model, worker::group_layers(*model, job.units));
   if (!job.freeze.empty()) flat.freeze(worker::listed_units(flat, job.freeze));
   return {std::move(model), std::move(flat)};
+}
+
+/// One stage. `flat`: of all stages.
+Described stage_of(const JobOptions& job, const worker::Registries& registries, const worker::TensorPart& part,
+                   const worker::FlatModel& flat, Range layers) {
+  auto model = model_of(job, registries, part);
+  *model = worker::take_stage(std::move(*model), layers);
+  return {std::move(model), flat.part(layers)};
 }
 
 /// With --compute sleep, each pass of a layer takes an equal part of the step (worker/pace.h), in all stages.
@@ -197,16 +210,15 @@ std::vector<Workload> make_workloads(const JobOptions& job, const worker::Regist
   // A batch is cut into micro-batches of at most two sizes, which differ by one sample (worker::Trainer).
   const std::size_t smaller = std::max<std::size_t>(1, job.batch_per_worker() / job.accumulate);
   const std::size_t one_more = job.batch_per_worker() < job.accumulate ? 0 : job.batch_per_worker() % job.accumulate;
+  const worker::TensorPart largest =
+      job.tensor > 1 ? worker::TensorPart(job.tensor - 1, job.tensor) : worker::TensorPart();
+  const Described divided = job.tensor > 1 ? describe(job, registries, largest) : Described{nullptr, whole.flat};
   std::vector<Workload> all;
   for (const Range layers : stages) {
     const bool last = layers.end == whole.model->layers.size();
-    const worker::TensorPart largest =
-        job.tensor > 1 ? worker::TensorPart(job.tensor - 1, job.tensor) : worker::TensorPart();
-    Described part = describe(job, registries, largest);
-    if (job.pipeline > 1) {
-      part.flat = part.flat.part(layers);
-      *part.model = worker::take_stage(std::move(*part.model), layers);
-    }
+    const Described part = job.pipeline > 1 ? stage_of(job, registries, largest, divided.flat, layers)
+                                            : Described{nullptr, divided.flat};
+    const worker::Model& model = part.model ? *part.model : divided.model ? *divided.model : *whole.model;
     Workload work;
     work.model = whole.model->name;
     work.tokens = whole.model->tokens;
@@ -221,9 +233,9 @@ std::vector<Workload> make_workloads(const JobOptions& job, const worker::Regist
     work.micro_batches = job.accumulate;
     add_units(part.flat, stages_of, work);
     Workload larger = work;
-    add_passes(job, *part.model, part.flat, smaller, last, time, work);
+    add_passes(job, model, part.flat, smaller, last, time, work);
     if (one_more > 0) {
-      add_passes(job, *part.model, part.flat, smaller + 1, last, time, larger);
+      add_passes(job, model, part.flat, smaller + 1, last, time, larger);
       mix_in(work, larger, static_cast<double>(one_more) / static_cast<double>(job.accumulate));
     }
     all.push_back(std::move(work));
