@@ -1,6 +1,10 @@
 #include <algorithm>
+#include <atomic>
 #include <iterator>
+#include <limits>
 #include <map>
+#include <numeric>
+#include <thread>
 #include <utility>
 
 #include <psring/bench/cost/fitted_costs.h>
@@ -9,6 +13,7 @@
 #include <psring/cli/plan_meshes.h>
 #include <psring/cli/resolve.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/parallel.h>
 #include <psring/common/base/spec.h>
 #include <psring/common/proc/options/check.h>
 
@@ -16,6 +21,8 @@ namespace psring::cli {
 namespace {
 
 using options::Given;
+
+constexpr std::size_t kMostThreads = 16;  ///< more bring nothing: a plan has some ten choices that take long
 
 /// A mesh's groups lie within a host, or fill whole hosts: the links that they use are told by their size.
 void check_hosts(const PlanInput& input, const MeshWord& word) {
@@ -102,12 +109,14 @@ PlanRow make_row(const PlanInput& input, const std::shared_ptr<const worker::Str
   return row;
 }
 
-void add_step(const PlanInput& input, const App& app, PlanRow& row) {
-  const worker::StrategyKind& kind = *row.kind;
+std::vector<bench::Workload> workloads_of(const PlanInput& input, const App& app, const PlanRow& row) {
+  const std::size_t owners = owners_of(row.job, *row.kind, hosts_of(input, row.job.workers));
+  return bench::make_workloads(row.job, app.worker_registries(), owners, input.pass_time);
+}
+
+void add_step(const PlanInput& input, const std::vector<bench::Workload>& stages, PlanRow& row) {
   const bench::Mesh mesh = hosts_of(input, row.job.workers);
-  const std::vector<bench::Workload> stages =
-      bench::make_workloads(row.job, app.worker_registries(), owners_of(row.job, kind, mesh), input.pass_time);
-  row.step = bench::estimate_step(row.job, kind, stages, mesh, costs_of(input, row.job, mesh));
+  row.step = bench::estimate_step(row.job, *row.kind, stages, mesh, costs_of(input, row.job, mesh));
   row.hosts = mesh.hosts + (mesh.hosts > 1 ? row.job.standalone_servers() : 0);
   row.tokens = stages.front().tokens;
   const double rows = row.tokens ? static_cast<double>(stages.front().rows_per_sample) : 1;
@@ -125,67 +134,106 @@ void add_memory(const PlanInput& input, const App& app, PlanRow& row) {
   row.fits = !input.memory_bytes || row.process_bytes <= *input.memory_bytes;
 }
 
-/// Finds the rows of one strategy.
-class Candidates {
+/// Choices of a strategy that become one row: they differ in options that only tune.
+class RowChoices {
  public:
-  Candidates(const PlanInput& input, const App& app, const std::string& text)
-      : input_(input),
-        app_(app),
-        word_(plan_word(text, input.job)),
-        kind_(app.worker_registries().strategies.make(Spec::parse("--strategies", word_.strategy))) {}
+  RowChoices(const PlanInput& input, const App& app, const MeshWord& word) : input_(input), app_(app), word_(word) {}
 
-  std::vector<PlanRow> find() {
-    std::map<std::string, std::vector<PlanRow>> tuned;  // by what makes a row: the rest only tunes
-    for (const PlanChoice& choice : plan_choices(input_.job, input_.choose, input_.mesh, *kind_, word_))
-      if (auto row = try_choice(choice)) {
-        const JobOptions& job = row->job;
-        tuned[fmt::format("{} {} {} {} {}", servers_text(job), job.shard_group, job.local_reduce, job.compress,
-                          job.precision)]
-            .push_back(std::move(*row));
-      }
-    std::vector<PlanRow> rows;
-    for (auto& [key, all] : tuned) rows.push_back(pick(all));
-    return rows;
+  void add(PlanRow row) { rows_.push_back(std::move(row)); }
+  /// Finds the row, if there is one. Groups of choices may be taken by several threads at once.
+  void find() {
+    // Memory is quicker to predict than a step: where no choice fits, the smaller one that does is the row.
+    const bool fits = !input_.memory_bytes || std::ranges::any_of(rows_, [&](PlanRow& row) { return is_small(row); });
+    if (!fits && (found_ = smaller_row(rows_.front()))) return;
+    std::vector<PlanRow> rows = with_steps();
+    if (rows.empty()) return;
+    found_ = pick(rows);
+    if (found_->memory.worker.empty()) add_memory(input_, app_, *found_);
+    if (found_->fits || !fits) return;
+    if (auto row = smaller_row(*found_)) found_ = std::move(row);
   }
-  /// The first refusal of each option that the plan chose; under "" that of a choice without such an option.
-  const std::map<std::string, std::string>& refused() const { return refused_; }
+  std::optional<PlanRow>& found() { return found_; }
+  /// Why each choice has no step, if it has none.
+  const std::vector<std::pair<PlanChoice, std::string>>& refused() const { return refused_; }
 
  private:
-  std::optional<PlanRow> try_choice(const PlanChoice& choice) {
+  bool is_small(PlanRow& row) const {
     try {
-      PlanRow row = make_row(input_, kind_, word_, choice);
-      add_step(input_, app_, row);
-      return row;
-    } catch (const Error& error) {
+      add_memory(input_, app_, row);
+      return row.fits;
+    } catch (const Error& error) {  // the row's step, or its memory, tells if it is wanted
       if (error.kind() != ErrorKind::usage) throw;
-      refused_.try_emplace("", error.what());
-      for (const char* name : kChoosable)
-        if (choice.options.contains(name)) refused_.try_emplace(name, error.what());
-      return std::nullopt;
+      return false;
     }
   }
-
-  /// The fastest row; of equal ones the first. With a limit of memory, the fastest that fits.
-  PlanRow pick(std::vector<PlanRow>& rows) {
+  /// The fastest row; of equal ones the first.
+  static PlanRow pick(std::vector<PlanRow>& rows) {
     std::size_t best = 0;
     for (std::size_t i = 1; i < rows.size(); ++i)
       if (rows[i].step.step_s < 0.995 * rows[best].step.step_s) best = i;
-    PlanRow fastest = std::move(rows[best]);
-    rows.erase(rows.begin() + static_cast<std::ptrdiff_t>(best));
-    add_memory(input_, app_, fastest);
-    if (fastest.fits) return fastest;
-    std::optional<PlanRow> fitting;
-    for (const auto& choices : smaller_choices(fastest.choice, input_.job))
-      if (auto row = first_that_fits(choices); row && (!fitting || row->step.step_s < fitting->step.step_s))
-        fitting = std::move(row);
-    return fitting ? std::move(*fitting) : std::move(fastest);
+    return std::move(rows[best]);
   }
-  /// Returns the first choice that fits; each needs less memory than the one before. Memory is quicker to predict than
-  /// a step.
-  std::optional<PlanRow> first_that_fits(const std::vector<PlanChoice>& choices) {
+  /// The rows with their steps, in their order, without those that are slower than another one for sure.
+  std::vector<PlanRow> with_steps() {
+    struct Tried {
+      std::vector<bench::Workload> stages;
+      double least_s = 0;
+      bool has_step = false;
+    };
+    std::vector<Tried> tried(rows_.size());
+    std::vector<std::size_t> order(rows_.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::vector<std::string> reasons(rows_.size());
+    const auto attempt = [&](std::size_t i, const auto& work) {
+      try {
+        work();
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::usage) throw;
+        reasons[i] = error.what();
+      }
+    };
+    for (const std::size_t i : order)
+      attempt(i, [&] {
+        const bench::Mesh mesh = hosts_of(input_, rows_[i].job.workers);
+        tried[i].stages = workloads_of(input_, app_, rows_[i]);
+        tried[i].least_s = bench::least_step_s(rows_[i].job, *rows_[i].kind, tried[i].stages, mesh);
+      });
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return tried[i].least_s; });
+    constexpr double kSlower = 1.2;  // a step that is played may be a little shorter than its bound
+    double best_s = std::numeric_limits<double>::infinity();
+    for (const std::size_t i : order)
+      if (reasons[i].empty() && tried[i].least_s < kSlower * best_s)
+        attempt(i, [&] {
+          add_step(input_, tried[i].stages, rows_[i]);
+          tried[i].has_step = true;
+          best_s = std::min(best_s, rows_[i].step.step_s);
+        });
+    std::vector<PlanRow> rows;
+    for (std::size_t i = 0; i < rows_.size(); ++i) {
+      if (!reasons[i].empty()) refused_.emplace_back(rows_[i].choice, reasons[i]);
+      if (tried[i].has_step) rows.push_back(std::move(rows_[i]));
+    }
+    return rows;
+  }
+  /// Of the same choice in ways that need less memory, the fastest that fits.
+  std::optional<PlanRow> smaller_row(const PlanRow& row) const {
+    std::optional<PlanRow> fitting;
+    try {
+      for (const auto& choices : smaller_choices(row.choice, input_.job))
+        if (auto smaller = first_that_fits(row.kind, choices);
+            smaller && (!fitting || smaller->step.step_s < fitting->step.step_s))
+          fitting = std::move(smaller);
+    } catch (const Error& error) {  // the step of the choice itself tells
+      if (error.kind() != ErrorKind::usage) throw;
+    }
+    return fitting;
+  }
+  /// Returns the first choice that fits; each needs less memory than the one before.
+  std::optional<PlanRow> first_that_fits(const std::shared_ptr<const worker::StrategyKind>& kind,
+                                         const std::vector<PlanChoice>& choices) const {
     std::vector<PlanRow> rows;
     try {
-      for (const PlanChoice& choice : choices) rows.push_back(make_row(input_, kind_, word_, choice));
+      for (const PlanChoice& choice : choices) rows.push_back(make_row(input_, kind, word_, choice));
     } catch (const Error& error) {  // more micro-batches than samples
       if (error.kind() != ErrorKind::usage) throw;
     }
@@ -195,35 +243,99 @@ class Candidates {
     };
     if (rows.empty() || !fits(rows.back())) return std::nullopt;
     const auto first = std::partition_point(rows.begin(), rows.end(), [&](PlanRow& row) { return !fits(row); });
-    add_step(input_, app_, *first);
+    add_step(input_, workloads_of(input_, app_, *first), *first);
     return std::move(*first);
   }
 
   const PlanInput& input_;
   const App& app_;
+  const MeshWord& word_;
+  std::vector<PlanRow> rows_;
+  std::optional<PlanRow> found_;
+  std::vector<std::pair<PlanChoice, std::string>> refused_;
+};
+
+/// Finds the rows of one strategy.
+class Candidates {
+ public:
+  Candidates(const PlanInput& input, const App& app, const std::string& text)
+      : input_(input),
+        word_(plan_word(text, input.job)),
+        kind_(app.worker_registries().strategies.make(Spec::parse("--strategies", word_.strategy))) {
+    for (const PlanChoice& choice : plan_choices(input.job, input.choose, input.mesh, *kind_, word_)) {
+      try {
+        PlanRow row = make_row(input, kind_, word_, choice);
+        const JobOptions& job = row.job;
+        const std::string key = fmt::format("{} {} {} {} {}", servers_text(job), job.shard_group, job.local_reduce,
+                                            job.compress, job.precision);
+        groups_.try_emplace(key, input, app, word_).first->second.add(std::move(row));
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::usage) throw;
+        refuse(choice, error.what());
+      }
+    }
+  }
+
+  /// What makes a row is in the key.
+  std::map<std::string, RowChoices>& groups() { return groups_; }
+  std::vector<PlanRow> rows() {
+    std::vector<PlanRow> rows;
+    for (auto& [key, group] : groups_) {
+      for (const auto& [choice, reason] : group.refused()) refuse(choice, reason);
+      if (group.found()) rows.push_back(std::move(*group.found()));
+    }
+    return rows;
+  }
+  /// The first refusal of each option that the plan chose; under "" that of a choice without such an option.
+  const std::map<std::string, std::string>& refused() const { return refused_; }
+
+ private:
+  void refuse(const PlanChoice& choice, const std::string& reason) {
+    refused_.try_emplace("", reason);
+    for (const char* name : kChoosable)
+      if (choice.options.contains(name)) refused_.try_emplace(name, reason);
+  }
+
+  const PlanInput& input_;
   const MeshWord word_;
   const std::shared_ptr<const worker::StrategyKind> kind_;
+  std::map<std::string, RowChoices> groups_;
   std::map<std::string, std::string> refused_;
 };
+
+/// Finds all rows; a thread takes the next one when it has found one.
+void find_rows(std::vector<std::unique_ptr<Candidates>>& strategies) {
+  std::vector<RowChoices*> groups;
+  for (const auto& strategy : strategies)
+    for (auto& [key, group] : strategy->groups()) groups.push_back(&group);
+  Parallel threads(std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, kMostThreads));
+  std::atomic<std::size_t> next{0};
+  threads.for_slices(threads.threads(), 1, [&](Range) {
+    for (std::size_t group = next++; group < groups.size(); group = next++) groups[group]->find();
+  });
+}
 
 bool comes_first(const PlanRow& a, const PlanRow& b) { return a.fits != b.fits ? a.fits : a.per_host() > b.per_host(); }
 
 }  // namespace
 
 PlanRows plan_rows(const PlanInput& input, const App& app) {
-  PlanRows plan;
-  std::map<std::string, std::string> refused;
   std::vector<std::string> words = input.strategies;
   if (words.empty()) words.assign(std::begin(kUsualStrategies), std::end(kUsualStrategies));
   const std::size_t asked = words.size();
   if (input.strategies.empty()) std::ranges::copy(proposed_meshes(input, app), std::back_inserter(words));
+  std::vector<std::unique_ptr<Candidates>> strategies;
+  for (const std::string& word : words) strategies.push_back(std::make_unique<Candidates>(input, app, word));
+  find_rows(strategies);
+
+  PlanRows plan;
+  std::map<std::string, std::string> refused;
   for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string& strategy = words[i];
-    Candidates candidates(input, app, strategy);
-    std::vector<PlanRow> rows = candidates.find();
-    if (i < asked && rows.empty() && candidates.refused().contains(""))
-      plan.left_out.push_back(fmt::format("{}: {}", strategy, candidates.refused().at("")));
-    for (const auto& [option, reason] : candidates.refused()) refused.try_emplace(option, reason);
+    std::vector<PlanRow> rows = strategies[i]->rows();
+    const std::map<std::string, std::string>& why = strategies[i]->refused();
+    if (i < asked && rows.empty() && why.contains(""))
+      plan.left_out.push_back(fmt::format("{}: {}", words[i], why.at("")));
+    for (const auto& [option, reason] : why) refused.try_emplace(option, reason);
     std::move(rows.begin(), rows.end(), std::back_inserter(plan.rows));
   }
   if (plan.rows.empty()) fail(ErrorKind::usage, "{}", refused.contains("") ? refused.at("") : "--strategies: none");

@@ -17,14 +17,16 @@ bool has(const TimedJob& job, bool standalone) {
   return standalone ? job.job.standalone_servers() > 0 : job.job.standalone_servers() < job.job.servers;
 }
 
-/// By how much pieces are larger than the real ones.
+/// By how much pieces are larger than the real ones. In stages 2 and 3 a step exchanges each piece once for each
+/// micro-batch.
 double coarseness(const TimedJob& job) {
+  const double times = job.kind.at_owner ? static_cast<double>(job.job.accumulate) : 1;
   double most = 1;
   for (const bool standalone : {true, false}) {
     double waves = 0;
     for (std::size_t unit = 0; has(job, standalone) && unit < job.work.layout.units.size(); ++unit)
       waves += std::ceil(share(job, standalone, unit) / static_cast<double>(job.work.layout.piece_elements));
-    most = std::max(most, waves / kMostWaves);
+    most = std::max(most, waves * times / kMostWaves);
   }
   return most;
 }

@@ -118,4 +118,24 @@ StepEstimate estimate_step(const JobOptions& job, const worker::StrategyKind& ki
   return estimate;
 }
 
+double least_step_s(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
+                    const Mesh& mesh) {
+  if (!kind.servers || job.colocated_servers() > 0 || job.mesh().divides_model()) return 0;
+  Stations unused(static_cast<std::size_t>(StepStation::count));
+  const HostCosts costs;
+  const TimedJob timed{job, kind, stages.front(), mesh, costs, unused};
+  WorkerActions actions(timed);
+  TimedWalk(timed, actions, 1, 0).step(0);
+  const Layout& layout = stages.front().layout;
+  const DType type = job.optimizer_on == "server" ? layout.parameter_type : layout.gradient_type;
+  double pulled = 0;  // by a worker
+  for (const WorkerAction& action : actions.all())
+    if (action.kind == WorkerAction::Kind::pull || action.pulls)
+      pulled += static_cast<double>(layout.units[action.unit].elements * size_bytes(type));
+  const net::LinkSpec& card = mesh.hosts > 1 ? mesh.between : mesh.within;
+  const double senders = mesh.hosts > 1 ? static_cast<double>(mesh.workers_per_host) : 1;
+  const double per_server = static_cast<double>(mesh.workers()) / static_cast<double>(job.servers);
+  return pulled * std::max(senders, per_server) * 8 / card.bits_per_second;
+}
+
 }  // namespace psring::bench

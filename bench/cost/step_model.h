@@ -73,4 +73,9 @@ double update_bytes_per_element(const JobOptions& job, DType parameters, DType g
 StepEstimate estimate_step(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
                            const Mesh& mesh, const HostCosts& costs);
 
+/// A bound that no order of messages beats, quick to compute: with standalone servers the time for which the busiest
+/// card carries a step's bytes; otherwise 0. REQUIRES: as estimate_step.
+double least_step_s(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
+                    const Mesh& mesh);
+
 }  // namespace psring::bench
