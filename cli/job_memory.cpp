@@ -26,8 +26,7 @@ std::vector<std::size_t> different_workers(const JobOptions& job) {
   std::set<std::size_t> ranks{0};
   const std::size_t last_copy = job.workers - std::min(job.workers, mesh.model_workers());
   for (std::size_t stage = 0; stage < mesh.pipeline; ++stage)
-    for (const std::size_t tensor : {std::size_t{0}, mesh.tensor - 1})
-      ranks.insert(std::min(job.workers - 1, last_copy + stage * mesh.tensor + tensor));
+    ranks.insert(std::min(job.workers - 1, last_copy + stage * mesh.tensor + mesh.tensor - 1));
   return {ranks.begin(), ranks.end()};
 }
 

@@ -1,7 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include <psring/common/base/error.h>
@@ -46,9 +46,16 @@ class PlannedGroup final : public ProcessGroup {
   /// A model has many units of one size, of which each is asked for.
   Cost predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
                std::size_t root) const override {
-    const Asked asked{collective, count, type, parts, root};
-    if (!last_ || last_->first != asked) last_ = {asked, predict_new(collective, count, type, parts, root)};
-    return last_->second;
+    const auto asks_this = [&](const Asked& asked) {
+      return asked.collective == collective && asked.count == count && asked.type == type && asked.root == root &&
+             asked.parts == parts;
+    };
+    for (const std::optional<Asked>& asked : asked_)
+      if (asked && asks_this(*asked)) return asked->cost;
+    const Cost cost = predict_new(collective, count, type, parts, root);
+    asked_[next_] = Asked{collective, count, type, parts, root, cost};
+    next_ = (next_ + 1) % asked_.size();
+    return cost;
   }
   bool sums_in_rank_order(Collective reduction, ElementType type) const override {
     if (way_ == Way::messages) return LinkPlans(links_, rank(), size()).sums_in_rank_order(reduction, type);
@@ -57,7 +64,15 @@ class PlannedGroup final : public ProcessGroup {
   Moved moved() const override { return {}; }
 
  private:
-  using Asked = std::tuple<Collective, std::size_t, ElementType, Parts, std::size_t>;
+  /// A question, and its answer.
+  struct Asked {
+    Collective collective = Collective::barrier;
+    std::size_t count = 0;
+    ElementType type;
+    Parts parts;
+    std::size_t root = 0;
+    Cost cost;
+  };
 
   Cost predict_new(Collective collective, std::size_t count, ElementType type, const Parts& parts,
                    std::size_t root) const {
@@ -91,7 +106,8 @@ class PlannedGroup final : public ProcessGroup {
   const Way way_;  ///< subgroups keep it
   const Hierarchy hierarchy_;
   const LinkOptions links_;
-  mutable std::optional<std::pair<Asked, Cost>> last_;
+  mutable std::array<std::optional<Asked>, 4> asked_;  ///< the last ones
+  mutable std::size_t next_ = 0;        ///< to be replaced
 };
 
 }  // namespace
