@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <psring/cli/output.h>
+#include <psring/common/base/standard_files.h>
 
 namespace psring::cli {
 namespace {
@@ -47,11 +48,22 @@ Output::Output() : terminal_(::isatty(STDOUT_FILENO) != 0) {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-Output::~Output() {
-  std::fflush(stdout);
-  if (!real_) return;
-  ::dup2(real_.get(), STDOUT_FILENO);  // closes the pipe, which ends the thread
-  thread_.join();
+Output::~Output() { end(); }
+
+void Output::end() {
+  const int error = std::fflush(stdout) != 0 ? errno : 0;
+  if (real_) {
+    ::dup2(real_.get(), STDOUT_FILENO);  // closes the pipe, which ends the thread
+    thread_.join();
+    real_ = Fd();
+  }
+  if (failure_ == 0) failure_ = error;
+}
+
+void Output::finish() {
+  end();
+  if (failure_ != 0) throw standard_output_error(failure_);
+  flush_standard_output();
 }
 
 std::size_t Output::columns() const {
@@ -101,7 +113,8 @@ void Output::run() {
       waiting_ = queue_.size();
     }
     if (polled[1].revents != 0 && !write_some()) {
-      if (errno == EPIPE) ::kill(::getpid(), SIGPIPE);  // as a direct write would do
+      failure_ = errno;
+      if (failure_ == EPIPE) ::kill(::getpid(), SIGPIPE);  // as a direct write would do
       readable = false;
       queue_.clear();
     }

@@ -15,8 +15,8 @@ namespace psring::cli {
 /// is not read. Unread text is kept in memory. Meanwhile progress lines are skipped (see `stalled`), and beyond kMost
 /// all text is dropped. Output to a file is not redirected.
 ///
-/// Make it before the first output, in main's thread. The destructor returns once everything is read, or cannot be read
-/// any more.
+/// Make it before the first output, in main's thread. `finish` and the destructor return once everything is read, or
+/// cannot be read any more.
 class Output {
  public:
   static constexpr std::size_t kMost = std::size_t{8} << 20;  ///< maximum of unread bytes
@@ -32,8 +32,12 @@ class Output {
   bool stalled() const { return waiting_ > 0; }
   /// Call before printing a line on standard error. Returns once all printed text is read, or after a second.
   void settle() const;
+  /// Ends the output of this object: from here on text is written directly. Throws data if some text could not be
+  /// written.
+  void finish();
 
  private:
+  void end();
   void run();
   void take(const char* text, std::size_t size);
   bool write_some();
@@ -44,6 +48,7 @@ class Output {
   std::string queue_;
   std::size_t dropped_ = 0;
   std::atomic<std::size_t> waiting_ = 0;
+  int failure_ = 0;  ///< the errno of a write that failed; 0: none; while the thread runs, the thread's
   mutable std::mutex mutex_;
   mutable std::condition_variable idle_;
   std::jthread thread_;

@@ -3,11 +3,14 @@
 import gzip
 import json
 import os
+import resource
+import signal
 import socket
 import struct
+import subprocess
 import unittest
 
-from support import LIMIT, TINY, ProgramTest
+from support import BIN, LIMIT, TINY, ProgramTest
 
 USAGE, DATA, LOST, UNAUTHORISED = 2, 3, 4, 5
 
@@ -219,6 +222,58 @@ class Flags(ProgramTest):
             self.assertNotIn("role-worker", result.out)
         for program in ("psring", "psring-server", "psring-worker"):
             self.assertRegex(self.run_program(program, "--version").out, r"^psring \d+\.\d+\.\d+ \(\w+\)\n$")
+
+
+class LostOutput(ProgramTest):
+    """Results that cannot be written to standard output: no command says that it is done."""
+
+    JOB = [*TINY, "--steps", 2]
+    COMMANDS = [["--help"], ["--version"], ["train", "--help"], ["memory", *TINY], ["plan", *TINY, "--tflops", 1], ["step", *JOB],
+                ["train", *JOB, "--strategy", "single", "--out", "one"], ["compare", *JOB, "--strategies", "single,ddp", "--out", "two"], ["doctor"],
+                ["report", "run"], ["trace", "run"], ["manifests", "--kubernetes", "--image", "x", "--runs-claim", "y"], ["check"], ["options"]]
+
+    def refused(self, why, *words, **options):
+        result = subprocess.run([str(word) for word in words], stderr=subprocess.PIPE, text=True, cwd=self.folder, env=self.environment, timeout=90,
+                                **options)
+        self.assertEqual(result.returncode, DATA, words)
+        # The reason is not known any more if an earlier line could not be written.
+        self.assertRegex(result.stderr, rf"\Apsring: standard output: cannot write(: {why})?\n\Z")
+
+    def test_a_full_disk(self):
+        self.assert_done(self.train(*self.JOB, "--out", "run", "--trace", "on"))
+        for command in self.COMMANDS:
+            with self.subTest(command), open("/dev/full", "w") as full:
+                self.refused("No space left on device", BIN / "psring", *command, stdout=full)
+        for program in ("psring-server", "psring-worker", "psring-bench"):
+            with self.subTest(program), open("/dev/full", "w") as full:
+                self.refused("No space left on device", BIN / program, "--help", stdout=full)
+
+    def test_a_file_that_may_not_grow(self):
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+        with open(self.folder / "memory", "w") as file:
+            self.refused("File too large", BIN / "psring", "memory", *TINY, stdout=file, preexec_fn=limit)
+
+    def test_a_reader_that_has_gone(self):
+        """Who ignores SIGPIPE is told by the status; otherwise the signal ends the program."""
+        for ignores in (True, False):
+            read, write = os.pipe()
+            os.close(read)
+            words = [BIN / "psring", "memory", *TINY]
+            if ignores:
+                self.refused("Broken pipe", *words, stdout=write, preexec_fn=lambda: signal.signal(signal.SIGPIPE, signal.SIG_IGN))
+            else:
+                result = subprocess.run(words, stdout=write, stderr=subprocess.PIPE, cwd=self.folder, env=self.environment, timeout=90)
+                self.assertEqual((result.returncode, result.stderr), (-signal.SIGPIPE, b""))
+            os.close(write)
+
+    def test_another_status_remains(self):
+        with open("/dev/full", "w") as full:
+            result = subprocess.run([BIN / "psring", "doctor"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=self.folder, env=self.environment,
+                                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (80, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
+        self.assertEqual((result.returncode, result.stderr), (DATA, ""))  # that a check fails
 
 
 class Files(ProgramTest):
