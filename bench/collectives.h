@@ -32,6 +32,8 @@ struct CollectivesOptions {
   std::vector<std::string> peers;  ///< openmpi, mpich, gloo
   std::string json;                ///< file, or ""
   std::string tune;                ///< file, or ""
+  std::string endpoint;            ///< of a coordinator whose workers are the ranks to tune; "": ranks of this host
+  std::string key_file;            ///< that job's key
 };
 
 /// Measures collectives of psring and its peers. Each contestant has its own rank processes, which sleep while another
@@ -56,8 +58,9 @@ struct CollectivesOptions {
 /// wrong element. Throws check_failed after the report if there is any.
 void bench_collectives(const CollectivesOptions& options);
 
-/// Measures every algorithm of all_reduce over TCP at several message sizes, and writes the table of the fastest to
-/// `options.tune`. The table's rows for other numbers of ranks are kept.
+/// Measures every algorithm of all_reduce over TCP at several message sizes, and adds the table of the fastest to
+/// `options.tune`, a file of psring fit. The table's rows for other numbers of ranks are kept if they were measured
+/// over the same network. With an endpoint, this process is one of the ranks, and each rank writes its own file.
 void tune_all_reduce(const CollectivesOptions& options);
 
 }  // namespace psring::bench

@@ -104,9 +104,12 @@ void CollectivesFlags::add_options(CLI::App& command) {
                   "also measure these libraries: openmpi, mpich, gloo (if found when psring was built)")
       ->delimiter(',');
   command.add_option("--json", options_.json, "write all samples to this file");
-  if (command.get_name() == "all_reduce")
-    command.add_option("--tune", options_.tune,
-                       "measure every algorithm over TCP instead, and write the table of the fastest to this file");
+  if (command.get_name() != "all_reduce") return;
+  command.add_option("--tune", options_.tune,
+                     "measure every algorithm over TCP instead, and add the table of the fastest to this fit.json");
+  command.add_option("--rdzv-endpoint", options_.endpoint,
+                     "HOST:PORT of a psring coordinator: tune between its workers, each of which runs this command");
+  command.add_option("--key", options_.key_file, "key file of the coordinator's job");
 }
 
 void CollectivesFlags::add_rank(CLI::App& root) {
@@ -188,17 +191,32 @@ std::optional<int> CollectivesFlags::run(const CLI::App& root) {
   for (const CollectiveKind kind : all_collectives())
     if (root.got_subcommand("all") || root.got_subcommand(std::string(to_string(kind)))) options_.kinds.push_back(kind);
   if (options_.kinds.empty()) return std::nullopt;
+  const bool among_hosts = !options_.endpoint.empty();
+  if (among_hosts && options_.tune.empty()) fail(ErrorKind::usage, "--rdzv-endpoint: goes with --tune");
+  if (among_hosts == options_.key_file.empty())
+    fail(ErrorKind::usage, "--key: {}", among_hosts ? "expected with --rdzv-endpoint" : "goes with --rdzv-endpoint");
+  if (!options_.tune.empty() && options_.transport == "auto") options_.transport = "tcp";
   settle();
   if (options_.tune.empty()) {
     bench_collectives(options_);
     return 0;
   }
-  if (options_.transport != "tcp" || options_.algorithm != "auto" || options_.segment_bytes != 0)
-    fail(ErrorKind::usage, "--tune: chooses among the algorithms over TCP; give --transport tcp, and no --algorithm");
-  if (!options_.peers.empty() || !options_.json.empty())
-    fail(ErrorKind::usage, "--tune: measures psring alone, and writes its own file");
+  check_tuning(*root.get_subcommand("all_reduce"));
   tune_all_reduce(options_);
   return 0;
+}
+
+void CollectivesFlags::check_tuning(const CLI::App& command) const {
+  if (options_.transport != "tcp" || options_.algorithm != "auto" || options_.segment_bytes != 0)
+    fail(ErrorKind::usage,
+         "--tune: chooses among the algorithms over TCP; give no --transport shm, --algorithm or "
+         "--segment");
+  if (!options_.peers.empty() || !options_.json.empty())
+    fail(ErrorKind::usage, "--tune: measures psring alone, and writes its own file");
+  if (options_.endpoint.empty()) return;
+  for (const char* flag : {"--workers", "--link", "--encrypt", "--streams"})
+    if (command.count(flag) > 0)
+      fail(ErrorKind::usage, "{} with --rdzv-endpoint: give it to the coordinator, whose job has it", flag);
 }
 
 }  // namespace psring::bench

@@ -27,6 +27,7 @@ class CollectivesFlags {
   void add_rank(CLI::App& root);
   void settle();
   void settle_sizes();
+  void check_tuning(const CLI::App& command) const;
 
   CollectivesOptions options_;
   PsringRankOptions rank_;

@@ -12,7 +12,7 @@ void warm_up(Entry& entry, const CollectivesOptions& options) {
   entry.task.check = entry.task.kind == Task::Kind::measure;
   entry.task.warm_up = static_cast<std::uint32_t>(options.warm_up);
   entry.task.iterations = 3;
-  const Team::Round round = entry.team->measure(entry.task);
+  const TimedTeam::Round round = entry.team->measure(entry.task);
   entry.wrong = round.wrong;
   entry.task.check = options.check;
   const double fitting = std::clamp(kRoundSeconds / std::max(round.loop_s, 1e-7), 5.0, 1000.0);
@@ -23,7 +23,7 @@ void warm_up(Entry& entry, const CollectivesOptions& options) {
 }  // namespace
 
 void Entry::measure() {
-  const Team::Round round = team->measure(task);
+  const TimedTeam::Round round = team->measure(task);
   calls.values.push_back(round.call_s);
   loops.values.push_back(round.loop_s);
   wrong += round.wrong;
@@ -41,7 +41,7 @@ CollectiveCall call_of(const CollectivesOptions& options, CollectiveKind kind, s
           .count = count};
 }
 
-std::vector<Entry> entries_of(Team& team, const CollectiveCall& call) {
+std::vector<Entry> entries_of(TimedTeam& team, const CollectiveCall& call) {
   std::vector<Entry> entries;
   const std::vector<std::string> ways = team.ways(call);
   for (std::size_t w = 0; w < ways.size(); ++w)
@@ -56,7 +56,7 @@ void measure_in_turn(std::vector<Entry>& entries, const CollectivesOptions& opti
     for (Entry& entry : entries) entry.measure();
 }
 
-const Entry* fastest(const std::vector<Entry>& entries, const Team& team) {
+const Entry* fastest(const std::vector<Entry>& entries, const TimedTeam& team) {
   const Entry* best = nullptr;
   for (const Entry& entry : entries)
     if (entry.team == &team && entry.task.kind == Task::Kind::measure &&

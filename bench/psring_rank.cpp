@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <psring/bench/psring_rank.h>
-#include <psring/bench/rank.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
 #include <psring/common/device/buffer.h>
@@ -19,16 +18,14 @@ namespace psring::bench {
 namespace {
 
 constexpr std::chrono::seconds kPatience{60};
-constexpr std::chrono::hours kSilence{1};  // a rank is silent while another contestant is measured
 
 class PsringRank final : public RankLibrary {
  public:
-  PsringRank(RankLink& link, const PsringRankOptions& options)
-      : link_(link), options_(options), key_(net::JobKey::load(options.key_file)) {
+  PsringRank(const PsringRanks& ranks, const PsringRankOptions& options) {
     const std::size_t arena_bytes = 2 * round_up(options.max_bytes, 4096) + ring::kShmArenaBytes;
     for (const std::string& way : options.ways) {
       ways_.push_back(parse_psring_way(way));
-      connect(ways_.back(), std::make_shared<Arena>(arena_bytes));  // sparse
+      connect(ranks, ways_.back(), std::make_shared<Arena>(arena_bytes));  // sparse
     }
     for (std::byte*& vector : vectors_) {
       if (options.registered)
@@ -101,27 +98,16 @@ class PsringRank final : public RankLibrary {
   using Vector = ring::Vector;
   using ElementType = ring::ElementType;
 
-  void connect(const PsringWay& way, std::shared_ptr<Arena> arena) {
-    const net::Peer self{net::Role::worker, static_cast<std::uint32_t>(link_.rank())};
-    const std::string host = net::host_id();
-    ring::RingLinks& links = *links_.emplace_back(std::make_unique<ring::RingLinks>(
-        key_,
-        net::DataLinks::Options{
-            .self = {self, 0},
-            .way = net::parse_way(options_.transport),
-            .encrypt = options_.encrypt,
-            .host_id = host,
-            .silence = kSilence,
-            .streams = options_.streams,
-            .link = options_.link.empty() ? std::nullopt : std::optional(net::parse_link(options_.link))},
-        bytes_));
+  void connect(const PsringRanks& ranks, const PsringWay& way, std::shared_ptr<Arena> arena) {
+    ring::RingLinks& links = *links_.emplace_back(std::make_unique<ring::RingLinks>(ranks.key, ranks.links, bytes_));
     std::vector<net::Member> members;
-    for (const auto& bytes : link_.exchange(net::encode_control(net::control::Ready{links.listen()}))) {
+    for (const auto& bytes : ranks.exchange(net::encode_control(net::control::Ready{links.listen()}))) {
       const auto ready = std::get<net::control::Ready>(net::decode_control(bytes));
       const net::Peer peer{net::Role::worker, static_cast<std::uint32_t>(members.size())};
-      members.push_back({.peer = peer, .host_id = host, .addresses = ready.addresses});
+      members.push_back({.peer = peer, .host_id = ranks.links.host_id, .addresses = ready.addresses});
     }
     ring::LinkOptions link_options;
+    link_options.group = ranks.group;
     link_options.tuning = ring::Tuning::built_in();
     link_options.segment_bytes = way.segment_bytes;
     if (way.algorithm != "auto" && way.algorithm != "direct")
@@ -130,9 +116,6 @@ class PsringRank final : public RankLibrary {
     groups_.push_back(links.connect(members, std::move(arena), std::move(link_options), deadline));
   }
 
-  RankLink& link_;
-  const PsringRankOptions& options_;
-  const net::JobKey key_;
   std::vector<PsringWay> ways_;
   ByteLedger bytes_;
   std::vector<std::unique_ptr<ring::RingLinks>> links_;  ///< must outlive their groups
@@ -155,10 +138,24 @@ PsringWay parse_psring_way(const std::string& text) {
   return {text.substr(0, colon), bytes == "0" ? 0 : parse_bytes("--ways", bytes)};
 }
 
+std::unique_ptr<RankLibrary> connect_psring(const PsringRanks& ranks, const PsringRankOptions& options) {
+  return std::make_unique<PsringRank>(ranks, options);
+}
+
 int run_psring_rank(const PsringRankOptions& options) {
   RankLink link(options.control, options.rank);
   return run_rank(link, [&] {
-    PsringRank library(link, options);
+    const PsringRanks ranks{
+        .key = net::JobKey::load(options.key_file),
+        .links = {.self = {{net::Role::worker, static_cast<std::uint32_t>(link.rank())}, 0},
+                  .way = net::parse_way(options.transport),
+                  .encrypt = options.encrypt,
+                  .host_id = net::host_id(),
+                  .silence = kSilence,
+                  .streams = options.streams,
+                  .link = options.link.empty() ? std::nullopt : std::optional(net::parse_link(options.link))},
+        .exchange = [&](std::span<const std::byte> bytes) { return link.exchange(bytes); }};
+    PsringRank library(ranks, options);
     link.ready();
     serve_rank(link, library);
   });

@@ -1,8 +1,17 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
+
+#include <psring/bench/rank.h>
+#include <psring/common/net/key.h>
+#include <psring/common/proc/data_links.h>
+#include <psring/ring/group_options.h>
 
 namespace psring::bench {
 
@@ -28,6 +37,23 @@ struct PsringRankOptions {
   bool registered = true;         ///< vectors lie in the group's arena, if it has one
   std::vector<std::string> ways;  ///< each way has its own group
 };
+
+/// The silence of a measured link before it is lost: a rank is silent while other links are measured.
+inline constexpr std::chrono::hours kSilence{1};
+
+/// The links of one rank to all others.
+struct PsringRanks {
+  /// Sends this rank's bytes, and returns those of all ranks.
+  using Exchange = std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte>)>;
+
+  net::JobKey key;
+  net::DataLinks::Options links;
+  ring::GroupOptions group = {};
+  Exchange exchange;
+};
+/// Returns psring's collectives, ready to be called: all ranks have connected. Uses the ways, the longest vector and
+/// `registered` of the options.
+std::unique_ptr<RankLibrary> connect_psring(const PsringRanks& ranks, const PsringRankOptions& options);
 
 /// Runs a rank process of psring until the benchmark ends. Returns the exit status.
 int run_psring_rank(const PsringRankOptions& options);

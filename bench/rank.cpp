@@ -83,30 +83,10 @@ class Server {
     if (task.iterations + std::size_t{task.warm_up} > kMaxIterations || task.call.rank != link_.rank())
       fail(ErrorKind::protocol, "a task for another rank");
     const PreparedCall prepared = prepare(task);
-    const Contents contents(task.call);
-    const std::size_t last = std::size_t{task.warm_up} + task.iterations - 1;
-    const std::size_t result_bytes = task.call.result() * size_bytes(task.call.dtype);
-    const std::span<Sample> samples = link_.area().samples(link_.rank());
-    const SystemClock clock;
     spread_out(link_.rank());
-    const Moment computed = clock.now() + kCompute;
-    while (clock.now() < computed) contents.fill(prepared.input, last + 1);
-    for (std::size_t i = 0; i <= last; ++i) {
-      const Moment begin = clock.now();
-      contents.fill(prepared.input, i);
-      const Moment filled = clock.now();
-      link_.area().barrier();
-      const Moment called = clock.now();
-      prepared.run();
-      const Moment returned = clock.now();
-      read_all(prepared.result, result_bytes);
-      const Moment end = clock.now();
-      if (i >= task.warm_up)
-        samples[i - task.warm_up] = {called.time_since_epoch().count(), (returned - called).count(),
-                                     (filled - begin + (end - called)).count()};
-    }
-    const bool check = task.check && task.kind == Task::Kind::measure;
-    link_.answer({check ? contents.count_wrong(prepared.result, last) : 0}, prepared.detail);
+    const std::size_t wrong = make_calls(
+        task, prepared, [this] { link_.area().barrier(); }, link_.area().samples(link_.rank()));
+    link_.answer({wrong}, prepared.detail);
   }
 
   RankLink& link_;
@@ -126,6 +106,32 @@ PlainVector::PlainVector(std::size_t bytes) : memory_(std::malloc(std::max<std::
 
 void PlainVector::Free::operator()(void* memory) const { std::free(memory); }
 // NOLINTEND(cppcoreguidelines-no-malloc)
+
+std::size_t make_calls(const Task& task, const PreparedCall& prepared, const std::function<void()>& barrier,
+                       std::span<Sample> samples) {
+  const Contents contents(task.call);
+  const std::size_t last = std::size_t{task.warm_up} + task.iterations - 1;
+  const std::size_t result_bytes = task.call.result() * size_bytes(task.call.dtype);
+  const SystemClock clock;
+  const Moment computed = clock.now() + kCompute;
+  while (clock.now() < computed) contents.fill(prepared.input, last + 1);
+  for (std::size_t i = 0; i <= last; ++i) {
+    const Moment begin = clock.now();
+    contents.fill(prepared.input, i);
+    const Moment filled = clock.now();
+    barrier();
+    const Moment called = clock.now();
+    prepared.run();
+    const Moment returned = clock.now();
+    read_all(prepared.result, result_bytes);
+    const Moment end = clock.now();
+    if (i >= task.warm_up)
+      samples[i - task.warm_up] = {called.time_since_epoch().count(), (returned - called).count(),
+                                   (filled - begin + (end - called)).count()};
+  }
+  const bool check = task.check && task.kind == Task::Kind::measure;
+  return check ? contents.count_wrong(prepared.result, last) : 0;
+}
 
 void serve_rank(RankLink& link, RankLibrary& library) { Server(link, library).run(); }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,11 @@ class RankLibrary {
   virtual std::vector<std::string> ways(const CollectiveCall& call) = 0;
   virtual PreparedCall prepare(const CollectiveCall& call, std::size_t way) = 0;
 };
+
+/// Makes the calls of a task, and writes the times of those after the warm-up to `samples`. `barrier` returns once all
+/// ranks have called it. Returns the number of wrong elements of the last result, or 0 if the task checks nothing.
+std::size_t make_calls(const Task& task, const PreparedCall& prepared, const std::function<void()>& barrier,
+                       std::span<Sample> samples);
 
 /// Runs the benchmark's tasks until the benchmark ends. A round begins with a short computation, on a separate
 /// processor per rank if there are enough. An iteration is: rewrite the input, barrier, clock, call, clock, read the

@@ -8,33 +8,25 @@
 #include <utility>
 #include <vector>
 
-#include <psring/bench/rank_link.h>
+#include <psring/bench/timed_team.h>
 #include <psring/common/proc/local_cluster.h>
 
 namespace psring::bench {
 
 /// The rank processes of one contestant, seen from the benchmark. Between tasks all of them sleep.
-class Team {
+class Team final : public TimedTeam {
  public:
   /// Listens for the ranks; the caller then starts them with `control()`. `cluster` runs the processes as "`name` rank
   /// R", or their launcher as `name`.
   Team(std::string name, std::size_t ranks, LocalCluster& cluster, std::filesystem::path log_folder,
        const Clock& clock);
 
-  const std::string& name() const { return name_; }
+  std::string name() const override { return name_; }
   const std::string& control() const { return control_; }
   /// Waits until all ranks are ready. Throws the error that a rank reports; peer_lost, timeout.
   void await_ready();
-  std::vector<std::string> ways(const CollectiveCall& call);
-
-  struct Round {
-    double call_s = 0;  ///< median over the iterations of the slowest rank's time
-    double loop_s = 0;
-    std::size_t wrong = 0;  ///< wrong elements, summed over all ranks
-    std::string detail;
-  };
-  /// Runs one task on all ranks; sets `task.call.rank`.
-  Round measure(Task task);
+  std::vector<std::string> ways(const CollectiveCall& call) override;
+  Round measure(Task task) override;
   /// Tells the ranks to end.
   void end();
 

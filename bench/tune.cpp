@@ -1,22 +1,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <limits>
-#include <optional>
-#include <sstream>
 
 #include <fmt/format.h>
 
 #include <psring/bench/collectives.h>
 #include <psring/bench/contestants.h>
+#include <psring/bench/cost/fit.h>
+#include <psring/bench/host_team.h>
 #include <psring/bench/measure.h>
 #include <psring/bench/report.h>
 #include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
-#include <psring/common/base/json.h>
-#include <psring/common/net/link_shaping.h>
 #include <psring/ring/plan/tuning.h>
 
 namespace psring::bench {
@@ -71,54 +66,77 @@ const Entry& choose(const std::vector<Entry>& entries, const std::vector<Choice>
   return *best;
 }
 
-std::string read_whole(const std::string& file) {
-  std::ifstream in(file);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
-/// Does the file exist and have a table? A file of psring fit has none before the first --tune.
-bool has_table(const std::string& file) {
-  if (!std::filesystem::exists(file)) return false;
-  const std::optional<Json> json = Json::try_parse(read_whole(file));
-  return !json || !json->is_object() || json->contains("all_reduce") || !json->contains("format");
-}
-
-}  // namespace
-
-void tune_all_reduce(const CollectivesOptions& options) {
-  ring::Tuning tuning;
-  if (has_table(options.tune)) tuning = ring::Tuning::load(options.tune);
+/// The rows of the file that stay: those for other numbers of ranks, if they were measured over the same network.
+ring::Tuning rows_that_stay(const CollectivesOptions& options, const std::string& network) {
+  const Fit fit = open_fit("--tune", options.tune, fit_of_host().host);
+  if (fit.tuning.empty()) return {};
+  if (fit.tuned_over != network) {
+    fmt::print("{}: gets rows in place of those that were measured over {}\n", options.tune,
+               fit.tuned_over.empty() ? "another network" : fit.tuned_over);
+    return {};
+  }
+  ring::Tuning tuning = ring::Tuning::from_json(fit.tuning);
   std::erase_if(tuning.rows, [&](const ring::Tuning::Row& row) { return row.ranks == options.workers; });
-  Contestants contestants(options, candidates());
-  fmt::print(
-      "{}\nall_reduce over TCP{}, {} ranks, a process each; medians of {} rounds in turn\n\n{:>12}  {:<24} {:>11}\n",
-      describe_machine(),
-      options.link.empty() ? ""
-                           : fmt::format(", each rank's links shaped to {}", to_string(net::parse_link(options.link))),
-      options.workers, options.rounds, "size(B)", "algorithm:segment", "time(us)");
+  return tuning;
+}
+
+/// Measures all ways at all sizes. Returns the fastest of each size, which all ranks find alike.
+std::vector<Choice> measure_sizes(const CollectivesOptions& options, TimedTeam& team, bool prints) {
   std::vector<Choice> choices;
   for (const std::size_t bytes : options.sizes) {
-    std::vector<Entry> entries = entries_of(contestants.psring(), call_of(options, CollectiveKind::all_reduce, bytes));
+    std::vector<Entry> entries = entries_of(team, call_of(options, CollectiveKind::all_reduce, bytes));
     std::erase_if(entries, [&](const Entry& entry) { return !is_distinct(parse_psring_way(entry.way), bytes); });
     measure_in_turn(entries, options);
     const Entry& best = choose(entries, choices);
     for (const Entry& entry : entries) {
       if (entry.wrong > 0) fail(ErrorKind::check_failed, "{} at {} bytes: wrong results", entry.way, bytes);
-      fmt::print("{:>12}  {:<24} {:>11.2f}{}\n", bytes, entry.way, 1e6 * entry.calls.median(),
-                 &entry == &best ? "  <" : "");
+      if (prints)
+        fmt::print("{:>12}  {:<24} {:>11.2f}{}\n", bytes, entry.way, 1e6 * entry.calls.median(),
+                   &entry == &best ? "  <" : "");
     }
     std::fflush(stdout);  // the next size may take a while
     choices.push_back({bytes, parse_psring_way(best.way)});
   }
+  return choices;
+}
+
+void tune(const CollectivesOptions& options, TimedTeam& team, const std::string& network, bool prints) {
+  ring::Tuning tuning = rows_that_stay(options, network);
+  if (prints)
+    fmt::print(
+        "{}\nall_reduce over TCP, {}, {} ranks, a process each; medians of {} rounds in turn\n\n{:>12}  {:<24} "
+        "{:>11}\n",
+        describe_machine(), network, options.workers, options.rounds, "size(B)", "algorithm:segment", "time(us)");
+  std::fflush(stdout);  // the first size may take a while
+  const std::vector<Choice> choices = measure_sizes(options, team, prints);
   for (const ring::Tuning::Row& row : rows_of(choices, options.workers)) tuning.rows.push_back(row);
   std::stable_sort(tuning.rows.begin(), tuning.rows.end(),
                    [](const ring::Tuning::Row& a, const ring::Tuning::Row& b) { return a.ranks < b.ranks; });
-  // Other members stay: the file may be one of psring fit.
-  Json all = std::filesystem::exists(options.tune) ? Json::parse(read_whole(options.tune)) : Json::object();
-  all["all_reduce"] = Json::parse(tuning.to_json()).at("all_reduce");
-  write_whole(options.tune, all.dump(2) + "\n");
+  Fit fit = fit_of_host();
+  fit.tuning = tuning.to_json();
+  fit.tuned_over = network;
+  team.in_turn([&] { add_to_fit("--tune", options.tune, fit); });  // ranks of one host may have one file
+}
+
+}  // namespace
+
+void tune_all_reduce(const CollectivesOptions& options) {
+  open_fit("--tune", options.tune, fit_of_host().host);  // throws before ranks are started
+  if (options.endpoint.empty()) {
+    Contestants contestants(options, candidates());
+    tune(options, contestants.psring(), describe_network("loopback", options.link, options.encrypt, options.streams),
+         true);
+    return;
+  }
+  PsringRankOptions rank{.max_bytes = *std::max_element(options.sizes.begin(), options.sizes.end()),
+                         .registered = options.registered};
+  for (const PsringWay& way : candidates()) rank.ways.push_back(to_string(way));
+  HostTeam team({.endpoint = options.endpoint, .key_file = options.key_file}, std::move(rank));
+  CollectivesOptions among_hosts = options;
+  among_hosts.workers = team.ranks();
+  if (team.rank() > 0) fmt::print("rank {} of {}; rank 0 prints the times\n", team.rank(), team.ranks());
+  tune(among_hosts, team, team.network(), team.rank() == 0);
+  team.finish();
 }
 
 }  // namespace psring::bench

@@ -116,6 +116,7 @@ int examine(const DoctorFlags& flags) {
   std::signal(SIGXFSZ, SIG_IGN);  // The check reports a limit on file sizes, while the signal would end the process.
   Examination examination{.processes = flags.processes};
   std::unique_ptr<LinkAsker> link;
+  if (!flags.fit.empty()) bench::open_fit("--fit", flags.fit, bench::fit_of_host().host);
   if (!flags.peer.empty()) {
     examination.peer = net::resolve_endpoint("--peer", flags.peer);
     link = open_link(flags, *examination.peer);
@@ -128,9 +129,9 @@ int examine(const DoctorFlags& flags) {
     report.add("link delay", judge_delay(figures));
     report.add("clocks", judge_offset(figures));
     if (!flags.fit.empty()) {
-      bench::Fit fit = fit_of_host();
+      bench::Fit fit = fit_of_program();
       add_link(figures, fit);
-      bench::add_to_fit(flags.fit, fit);
+      bench::add_to_fit("--fit", flags.fit, fit);
     }
   }
   for (const Check& check : doctor_checks()) report.add(check.name, judge(check, examination));

@@ -56,7 +56,7 @@ std::string unit_of(const std::string& line) {
 }
 
 bench::Fit measure(const FitFlags& flags, const App& app) {
-  bench::Fit fit = fit_of_host();
+  bench::Fit fit = fit_of_program();
   if (!flags.peer.empty()) add_link(measure_peer(flags), fit);
   bench::Measured measured;
   bench::measure_messages(kMessageMeasure, measured);
@@ -103,8 +103,9 @@ int run(const FitFlags& flags, const App& app) {
   if (!flags.peer.empty() && flags.key.empty())
     fail(ErrorKind::usage, "--key: expected with --peer; psring keygen makes one");
   if (flags.peer.empty() && !flags.key.empty()) fail(ErrorKind::usage, "--key: goes with --peer");
+  bench::open_fit("--out", flags.out, bench::fit_of_host().host);  // throws before the measurement
   const bench::Fit fit = measure(flags, app);
-  bench::add_to_fit(flags.out, fit);
+  bench::add_to_fit("--out", flags.out, fit);
   print(fit);
   fmt::print("fit: {}\n", flags.out);
   return 0;

@@ -1,31 +1,17 @@
 #include <algorithm>
-#include <string>
-#include <thread>
 #include <vector>
 
 #include <fmt/format.h>
-#include <unistd.h>
 #include <version.h>
 
 #include <psring/cli/fit_of_link.h>
-#include <psring/common/device/processor.h>
 
 namespace psring::cli {
-namespace {
 
-std::string host_name() {
-  std::string name(256, '\0');
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "?";
-  return name.substr(0, name.find('\0'));
-}
-
-}  // namespace
-
-bench::Fit fit_of_host() {
-  return {.program = fmt::format("psring {} ({})", kVersion, kCommit),
-          .host = host_name(),
-          .processor = describe_processor(),
-          .processors = std::thread::hardware_concurrency()};
+bench::Fit fit_of_program() {
+  bench::Fit fit = bench::fit_of_host();
+  fit.program = fmt::format("psring {} ({})", kVersion, kCommit);
+  return fit;
 }
 
 void add_link(const LinkFigures& figures, bench::Fit& fit) {

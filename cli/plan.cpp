@@ -126,8 +126,7 @@ bench::Mesh mesh_of(const PlanFlags& flags) {
 }
 
 void add_fit(const PlanFlags& flags, PlanInput& input) {
-  input.fit = bench::load_fit(flags.fit);
-  if (!input.fit->tuning.empty()) input.job.try_emplace("tuning", flags.fit);
+  input.fit = bench::load_fit("--fit", flags.fit);
   const bench::CostLine* peer = input.fit->find("link.peer");
   const bench::CostLine* rate = input.fit->find("rate.peer");
   if (peer == nullptr || rate == nullptr || !flags.between.empty() || flags.job.contains("link")) return;

@@ -5,11 +5,16 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
+#include <thread>
 #include <vector>
+
+#include <unistd.h>
 
 #include <psring/bench/cost/fit.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/common/device/processor.h>
+#include <psring/ring/plan/tuning.h>
 
 namespace psring::bench {
 namespace {
@@ -73,6 +78,12 @@ Solution best_of(std::span<const TimedSize> measured) {
 
 double number(const Json& json, const char* name) { return json.at(name).get<double>(); }
 
+std::string host_name() {
+  std::string name(256, '\0');
+  if (::gethostname(name.data(), name.size() - 1) != 0) return "?";
+  return name.substr(0, name.find('\0'));
+}
+
 }  // namespace
 
 CostLine fit_line(std::span<const TimedSize> measured, const std::string& unit) {
@@ -129,7 +140,10 @@ Json to_json(const Fit& fit) {
                {"processor", fit.processor},   {"processors", fit.processors}, {"lines", std::move(lines)},
                {"factors", std::move(factors)}};
   if (!fit.program.empty()) json["program"] = fit.program;
-  if (!fit.tuning.empty()) json["all_reduce"] = Json::parse(fit.tuning).at("all_reduce");
+  if (!fit.tuning.empty()) {
+    json["all_reduce"] = Json::parse(fit.tuning).at("all_reduce");
+    json["all_reduce_over"] = fit.tuned_over;
+  }
   return json;
 }
 
@@ -149,18 +163,28 @@ CostLine read_line(const Json& json) {
   return line;
 }
 
+void read_tuning(const Json& json, Fit& fit) {
+  fit.tuning = Json{{"all_reduce", json.at("all_reduce")}}.dump();
+  ring::Tuning::from_json(fit.tuning);  // throws data if it is no table
+  if (json.contains("all_reduce_over")) fit.tuned_over = json.at("all_reduce_over").get<std::string>();
+}
+
 }  // namespace
 
-Fit load_fit(const std::string& file) {
+Fit fit_of_host() {
+  return {.host = host_name(), .processor = describe_processor(), .processors = std::thread::hardware_concurrency()};
+}
+
+Fit load_fit(const char* flag, const std::string& file) {
   std::ifstream in(file);
   std::ostringstream text;
-  if (!(text << in.rdbuf())) fail(ErrorKind::data, "--fit {}: cannot read the file", file);
+  if (!(text << in.rdbuf())) fail(ErrorKind::data, "{} {}: cannot read the file", flag, file);
   const std::optional<Json> json = Json::try_parse(text.str());
   if (!json || !json->is_object() || !json->contains("format") || json->at("format") != Json("psring-fit"))
-    fail(ErrorKind::data, "--fit {}: expected a file of psring fit", file);
+    fail(ErrorKind::data, "{} {}: expected a file of psring fit", flag, file);
   try {
     if (json->at("version").get<int>() != kVersion)
-      fail(ErrorKind::data, "--fit {}: version {}, expected {}; measure again with psring fit", file,
+      fail(ErrorKind::data, "{} {}: version {}, expected {}; measure again with psring fit", flag, file,
            json->at("version").get<int>(), kVersion);
     Fit fit{.host = json->at("host").get<std::string>(),
             .processor = json->at("processor").get<std::string>(),
@@ -168,30 +192,43 @@ Fit load_fit(const std::string& file) {
     for (const auto& [name, line] : json->at("lines").items()) {
       const CostLine read = read_line(line);
       if (!(read.fixed_s >= 0) || !(read.per_unit_s >= 0) || !(read.per_element_s >= 0))
-        fail(ErrorKind::data, "--fit {}: {} has a negative cost", file, name);
+        fail(ErrorKind::data, "{} {}: {} has a negative cost", flag, file, name);
       fit.lines.emplace(name, read);
     }
     for (const auto& [name, value] : json->at("factors").items()) fit.factors[name] = value.get<double>();
     if (json->contains("program")) fit.program = json->at("program").get<std::string>();
-    if (json->contains("all_reduce")) fit.tuning = Json{{"all_reduce", json->at("all_reduce")}}.dump();
+    if (!json->contains("all_reduce")) return fit;
+    try {
+      read_tuning(*json, fit);
+    } catch (const Error& error) {
+      throw error.with_context(fmt::format("{} {}", flag, file));
+    }
     return fit;
   } catch (const JsonError& error) {
-    fail(ErrorKind::data, "--fit {}: {}", file, error.what());
+    fail(ErrorKind::data, "{} {}: {}", flag, file, error.what());
   }
 }
 
-void add_to_fit(const std::string& file, const Fit& more) {
-  Fit fit = std::filesystem::exists(file) ? load_fit(file) : Fit{};
-  if (!fit.host.empty() && fit.host != more.host)
-    fail(ErrorKind::data, "--fit {}: has the costs of host {}, not of {}; choose another file", file, fit.host,
-         more.host);
+Fit open_fit(const char* flag, const std::string& file, const std::string& host) {
+  Fit fit = std::filesystem::exists(file) ? load_fit(flag, file) : Fit{};
+  if (!fit.host.empty() && fit.host != host)
+    fail(ErrorKind::data, "{} {}: has the costs of host {}, not of {}; choose another file", flag, file, fit.host,
+         host);
+  return fit;
+}
+
+void add_to_fit(const char* flag, const std::string& file, const Fit& more) {
+  Fit fit = open_fit(flag, file, more.host);
   if (!more.program.empty()) fit.program = more.program;
   fit.host = more.host;
   if (!more.processor.empty()) fit.processor = more.processor;
   if (more.processors > 0) fit.processors = more.processors;
   for (const auto& [name, line] : more.lines) fit.lines[name] = line;
   for (const auto& [name, value] : more.factors) fit.factors[name] = value;
-  if (!more.tuning.empty()) fit.tuning = more.tuning;
+  if (!more.tuning.empty()) {
+    fit.tuning = more.tuning;
+    fit.tuned_over = more.tuned_over;
+  }
   write_whole(file, to_json(fit).dump(2) + "\n");
 }
 

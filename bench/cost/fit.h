@@ -49,9 +49,11 @@ inline constexpr std::size_t kBatchOfMessages = 8;
 ///
 ///   {"format": "psring-fit", "version": 2, "program": ..., "host": ..., "processors": 2,
 ///    "lines": {"hop.ring.tcp": {"unit": "byte", "fixed_s": 1e-5, "per_unit_s": 4e-10, "points": 9, ...}, ...},
-///    "factors": {"slowdown": 1.1, "deviation": 0.01, "sleep_s": 6e-5}, "all_reduce": [...]}
+///    "factors": {"slowdown": 1.1, "deviation": 0.01, "sleep_s": 6e-5},
+///    "all_reduce": [...], "all_reduce_over": "loopback"}
 ///
 /// "all_reduce" has the rows of a ring::Tuning, which psring-bench --tune adds; so the file is one for --tuning, too.
+/// All rows were measured over one network: "loopback", "link 100 Mbit/s, 1 ms" or "hosts", with ", encrypted".
 ///
 /// Lines (docs/guide/planning.md has what each is for):
 ///   hop.WAY      time of a message from one process to another, beyond what the card needs for its bytes
@@ -71,6 +73,7 @@ struct Fit {
   std::map<std::string, CostLine> lines = {};
   std::map<std::string, double> factors = {};  ///< numbers without a size
   std::string tuning = {};                     ///< a ring::Tuning as JSON; empty: not measured
+  std::string tuned_over = {};                 ///< the network of the tuning
 
   const CostLine* find(const std::string& name) const;
   /// Returns a factor, or `otherwise` if the file does not have it.
@@ -78,10 +81,15 @@ struct Fit {
 };
 
 Json to_json(const Fit& fit);
-/// Throws data, naming the file.
-Fit load_fit(const std::string& file);
+/// Returns a fit without costs: this host's name and processor.
+Fit fit_of_host();
+/// Throws data, naming the flag and the file.
+Fit load_fit(const char* flag, const std::string& file);
+/// Returns the fit to which `host` may add costs: that of the file, or an empty one if the file does not exist. Throws
+/// data, also if the file has the costs of another host.
+Fit open_fit(const char* flag, const std::string& file, const std::string& host);
 /// Adds the lines, factors and tuning of `more` to the file, in place of older ones of the same name. A file that does
-/// not exist is begun. Throws data, also if the file has the costs of another host.
-void add_to_fit(const std::string& file, const Fit& more);
+/// not exist is begun. Throws data, as open_fit does.
+void add_to_fit(const char* flag, const std::string& file, const Fit& more);
 
 }  // namespace psring::bench

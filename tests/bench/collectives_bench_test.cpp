@@ -167,10 +167,10 @@ TEST_CASE("links and algorithms are those that were asked for") {
 
 TEST_CASE("all_reduce over TCP is tuned; rows for other numbers of ranks are kept") {
   const psring::test::TemporaryFolder folder;
-  const std::string file = folder.file("tuning.json");
+  const std::string file = folder.file("fit.json");
   for (const std::string ranks : {"2", "3", "2"}) {
-    const Result result = run_bench(
-        fmt::format("all_reduce --transport tcp -b 1K -e 256K -f 256 --tune {} --workers {}{}", file, ranks, kQuick));
+    const Result result =
+        run_bench(fmt::format("all_reduce -b 1K -e 256K -f 256 --tune {} --workers {}{}", file, ranks, kQuick));
     INFO(result.text);
     REQUIRE(result.status == 0);
     CHECK(std::count(result.text.begin(), result.text.end(), '<') == 2);  // one choice a size
@@ -180,6 +180,27 @@ TEST_CASE("all_reduce over TCP is tuned; rows for other numbers of ranks are kep
   for (const ring::Tuning::Row& row : tuning.rows) ranks.insert(row.ranks);
   CHECK(ranks == std::set<std::size_t>{2, 3});
   CHECK(tuning.rows.size() <= 4);
+  const Fit fit = load_fit("--tune", file);  // a file that --tune has begun is one of psring fit
+  CHECK(fit.host == fit_of_host().host);
+  CHECK(fit.tuned_over == "loopback");
+  CHECK(ring::Tuning::from_json(fit.tuning).rows.size() == tuning.rows.size());
+}
+
+TEST_CASE("rows of another network do not stay in the table") {
+  const psring::test::TemporaryFolder folder;
+  const std::string file = folder.file("fit.json");
+  Fit fit = fit_of_host();
+  fit.tuning = ring::Tuning{{{.ranks = 5, .up_to_bytes = 1000}}}.to_json();
+  fit.tuned_over = "hosts, encrypted";
+  add_to_fit("--tune", file, fit);
+  const Result result = run_bench(fmt::format("all_reduce -b 1K -e 1K --tune {} --workers 2{}", file, kQuick));
+  INFO(result.text);
+  REQUIRE(result.status == 0);
+  CHECK_THAT(result.text, Contains("in place of those that were measured over hosts, encrypted"));
+  const Fit changed = load_fit("--tune", file);
+  CHECK(changed.tuned_over == "loopback");
+  CHECK(ring::Tuning::from_json(changed.tuning).rows.at(0).ranks == 2);
+  CHECK(ring::Tuning::from_json(changed.tuning).rows.size() == 1);
 }
 
 TEST_CASE("all_reduce is tuned over links that are shaped") {
@@ -189,7 +210,7 @@ TEST_CASE("all_reduce is tuned over links that are shaped") {
       fmt::format("all_reduce --transport tcp --link 200mbit,2ms -b 64K -e 64K --tune {} --workers 3{}", file, kQuick));
   INFO(result.text);
   REQUIRE(result.status == 0);
-  CHECK_THAT(result.text, Contains("each rank's links shaped to 200 Mbit/s, 2 ms"));
+  CHECK_THAT(result.text, Contains("all_reduce over TCP, link 200 Mbit/s, 2 ms, 3 ranks"));
   std::istringstream lines(result.text);
   std::size_t ways = 0;
   for (std::string line; std::getline(lines, line);) {
@@ -203,21 +224,36 @@ TEST_CASE("all_reduce is tuned over links that are shaped") {
   }
   CHECK(ways >= 5);
   CHECK(ring::Tuning::load(file).rows.size() == 1);
+  CHECK(load_fit("--tune", file).tuned_over == "link 200 Mbit/s, 2 ms");
 }
 
 TEST_CASE("all_reduce adds its choices to a file of psring fit") {
   const psring::test::TemporaryFolder folder;
   const std::string file = folder.file("fit.json");
-  Fit fit{.host = "a", .processors = 2};
+  Fit fit = fit_of_host();
   fit.lines["memory.copy"] = {.per_unit_s = 1e-10, .unit = "byte"};
-  add_to_fit(file, fit);
+  add_to_fit("--tune", file, fit);
   const Result result =
       run_bench(fmt::format("all_reduce --transport tcp -b 1K -e 1K --tune {} --workers 2{}", file, kQuick));
   INFO(result.text);
   REQUIRE(result.status == 0);
-  const Fit both = load_fit(file);
+  const Fit both = load_fit("--tune", file);
   CHECK(both.find("memory.copy") != nullptr);
   CHECK(ring::Tuning::from_json(both.tuning).rows.size() == 1);
+}
+
+TEST_CASE("a table does not go into another file than one of this host") {
+  const psring::test::TemporaryFolder folder;
+  const std::string foreign = folder.file("foreign.json");
+  add_to_fit("--tune", foreign, Fit{.host = "another", .processors = 2});
+  const std::string table = folder.file("table.json");
+  std::ofstream(table) << ring::Tuning::built_in().to_json();
+  for (const auto& [file, word] : {std::pair{foreign, "of host another"}, {table, "expected a file of psring fit"}}) {
+    const Result result = run_bench(fmt::format("all_reduce -b 1K -e 1K --tune {} --workers 2{}", file, kQuick));
+    INFO(result.text);
+    CHECK(result.status == 3);
+    CHECK_THAT(result.text, StartsWith("psring: --tune " + file) && Contains(word));
+  }
 }
 
 TEST_CASE("every element that is wrong is counted") {
@@ -376,7 +412,17 @@ TEST_CASE("wrong flags are one line and status 2") {
       {"all_reduce --link 1gbit --transport tcp --peers gloo", "--peers"},
       {"all_reduce --segment 4Q", "--segment"},
       {"all_reduce --peers nccl", "--peers"},
-      {"all_reduce --tune x.json", "--tune"},
+      {"all_reduce --tune x.json --transport shm", "--tune"},
+      {"all_reduce --tune x.json --algorithm ring --transport tcp", "--algorithm"},
+      {"all_reduce --tune x.json --segment 4K", "--segment"},
+      {"all_reduce --tune x.json --json y.json", "--tune"},
+      {"all_reduce --tune x.json --rdzv-endpoint 127.0.0.1:1", "--key"},
+      {"all_reduce --tune x.json --key job.key", "--rdzv-endpoint"},
+      {"all_reduce --rdzv-endpoint 127.0.0.1:1 --key job.key", "--tune"},
+      {"all_reduce --tune x.json --rdzv-endpoint 127.0.0.1:1 --key job.key --workers 2", "--workers"},
+      {"all_reduce --tune x.json --rdzv-endpoint 127.0.0.1:1 --key job.key --link 1gbit", "--link"},
+      {"all_reduce --tune x.json --rdzv-endpoint 127.0.0.1:1 --key job.key --encrypt on", "--encrypt"},
+      {"all_reduce --tune x.json --rdzv-endpoint 127.0.0.1:1 --key job.key --streams 2", "--streams"},
       {"broadcast --tune x.json", "--tune"},
       {"all_reduce -n 100001", "--iterations"},
   }));

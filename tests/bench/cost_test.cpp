@@ -172,19 +172,19 @@ TEST_CASE("commands add to a fit, but not to that of another host") {
   first.lines["hop.ring.tcp"] = {.fixed_s = 1, .unit = "byte"};
   first.lines["memory.copy"] = {.per_unit_s = 2, .unit = "byte"};
   first.factors["slowdown"] = 1.5;
-  add_to_fit(file, first);
+  add_to_fit("--fit", file, first);
   Fit second{.host = "a"};
   second.lines["hop.ring.tcp"] = {.fixed_s = 3, .unit = "byte"};
   second.tuning = R"({"all_reduce": [{"ranks": 2, "up_to_bytes": 9, "algorithm": "ring", "segment_bytes": 64}]})";
-  add_to_fit(file, second);
-  const Fit both = load_fit(file);
+  add_to_fit("--fit", file, second);
+  const Fit both = load_fit("--fit", file);
   CHECK(both.find("hop.ring.tcp")->fixed_s == 3);
   CHECK(both.find("memory.copy")->per_unit_s == 2);
   CHECK(both.factor("slowdown", 1) == 1.5);
   CHECK(both.processors == 2);
   CHECK(ring::Tuning::from_json(both.tuning).rows.front().up_to_bytes == 9);
   CHECK(ring::Tuning::load(file).rows.size() == 1);  // the file is one for --tuning, too
-  CHECK_THROWS_AS(add_to_fit(file, Fit{.host = "b"}), Error);
+  CHECK_THROWS_AS(add_to_fit("--fit", file, Fit{.host = "b"}), Error);
 }
 
 TEST_CASE("costs are those of the job's transport and optimizer") {
@@ -249,14 +249,14 @@ TEST_CASE("a fit file is read as it was written, and refused if damaged") {
   fit.factors["slowdown"] = 1.25;
   const std::string file = folder.path() + "/fit.json";
   std::ofstream(file) << to_json(fit).dump();
-  const Fit read = load_fit(file);
+  const Fit read = load_fit("--fit", file);
   CHECK(read.find("hop.ring.tcp")->per_unit_s == 4e-10);
   CHECK(read.find("hop.server.shm") == nullptr);
   CHECK(read.factor("slowdown", 1) == 1.25);
   for (const char* text :
        {"", "{}", "[1]", R"({"format": "psring-fit"})", R"({"format": "psring-fit", "version": 1, "lines": {}})"}) {
     std::ofstream(file) << text;
-    CHECK_THROWS_AS(load_fit(file), Error);
+    CHECK_THROWS_AS(load_fit("--fit", file), Error);
   }
 }
 

@@ -106,7 +106,7 @@ class Switched(Namespaces):
                                 "burst", "128kb", "latency", "100ms"], check=True, capture_output=True, text=True)
 
 
-class SeveralHosts(ProgramTest):
+class TwoHosts(ProgramTest):
     def setUp(self):
         super().setUp()
         self.hosts = Hosts().__enter__()
@@ -114,6 +114,8 @@ class SeveralHosts(ProgramTest):
         self.addCleanup(self.end_all)  # before that
         self.key()
 
+
+class SeveralHosts(TwoHosts):
     def launch(self, *arguments):
         """The job over both hosts: the launcher's process, and the endpoint that it tells the agents."""
         launcher = self.start("psring", "train", "--nodes", 2, "--listen", f"{self.hosts.addresses[0]}:0", "--key", "job.key",
@@ -223,6 +225,71 @@ class LimitedLinks(ProgramTest):
             print("SANITIZED: that it takes no longer is not checked")
         else:
             self.assertLess(measured[0] / formula, 1.15)
+
+
+class Tuning(TwoHosts):
+    """psring-bench --tune and psring doctor between two hosts, into one file a host."""
+
+    FIT = ["fit-a.json", "fit-b.json"]
+    SIZES = ["--sizes", "4K,1M", "-n", 2, "-w", 1, "--rounds", 2]
+
+    def tune(self, *job):
+        coordinator = self.start("psring", "coordinator", *TINY, "--strategy", "ddp", "--workers", 2, "--steps", 1, "--key", "job.key",
+                                 "--listen", f"{self.hosts.addresses[0]}:0", *job, prefix=self.hosts.on(0))
+        endpoint = coordinator.stdout.readline().split()[2].rstrip(":")
+        ranks = [self.start("psring-bench", "all_reduce", *self.SIZES, "--tune", file, "--rdzv-endpoint", endpoint, "--key", "job.key",
+                            prefix=self.hosts.on(host)) for host, file in enumerate(self.FIT)]
+        results = [self.finish(process) for process in (*ranks, coordinator)]
+        for result in results:
+            self.assert_done(result)
+        return results[:2]
+
+    def fits(self):
+        return [json.loads((self.folder / file).read_text()) for file in self.FIT]
+
+    def test_one_file(self):
+        printed = self.tune("--encrypt", "off")
+        self.assertEqual(sorted("all_reduce over TCP, hosts, 2 ranks" in result.out for result in printed), [False, True])
+        for fit in self.fits():  # each host has its own file, with the same rows
+            self.assertEqual((fit["format"], fit["all_reduce_over"]), ("psring-fit", "hosts"))
+            self.assertEqual(fit["all_reduce"], self.fits()[0]["all_reduce"])
+            self.assertEqual({row["ranks"] for row in fit["all_reduce"]}, {2})
+        answering = self.start("psring", "doctor", "--listen", f"{self.hosts.addresses[1]}:0", "--key", "job.key", prefix=self.hosts.on(1))
+        endpoint = answering.stdout.readline().split()[2]
+        self.assert_done(self.run_program("psring", "doctor", "--peer", endpoint, "--key", "job.key", "--fit", self.FIT[0],
+                                          prefix=self.hosts.on(0)))
+        self.assert_done(self.finish(answering))
+        both = self.fits()[0]
+        self.assertEqual(set(both["lines"]), {"link.peer", "rate.peer"})
+        self.assertEqual(both["all_reduce"], self.fits()[1]["all_reduce"])
+        # The loaders of both commands take the file.
+        plan = self.run_program("psring", "plan", *TINY, "--strategies", "ddp", "--hosts", 2, "--fit", self.FIT[0], "--compute", "sleep:1ms")
+        self.assert_done(plan)
+        self.assert_done(self.train(*TINY, "--strategy", "ddp", "--workers", 2, "--transport", "tcp", "--steps", 3, "--tuning", self.FIT[0],
+                                    "--out", "tuned"))
+
+    def test_shaped_between_hosts(self):
+        self.tune("--encrypt", "off", "--link", "200mbit,2ms")
+        for fit in self.fits():
+            self.assertEqual(fit["all_reduce_over"], "link 200 Mbit/s, 2 ms")
+        self.tune()
+        for fit in self.fits():
+            self.assertEqual(fit["all_reduce_over"], "hosts, encrypted")
+
+    def test_lost_rank(self):
+        """A rank that is killed ends the other in one line that names it."""
+        coordinator = self.start("psring", "coordinator", *TINY, "--strategy", "ddp", "--workers", 2, "--steps", 1, "--key", "job.key",
+                                 "--listen", f"{self.hosts.addresses[0]}:0", prefix=self.hosts.on(0))
+        endpoint = coordinator.stdout.readline().split()[2].rstrip(":")
+        ranks = [self.start("psring-bench", "all_reduce", "--sizes", "1M", "-n", 20000, "--tune", file, "--rdzv-endpoint", endpoint, "--key",
+                            "job.key", prefix=self.hosts.on(host)) for host, file in enumerate(self.FIT)]
+        self.assertTrue(ranks[0].stdout.readline())  # it has joined, and so has the other
+        ranks[1].kill()
+        results = [self.finish(process, 60) for process in (*ranks, coordinator)]
+        self.assert_refused(results[0], 4, "worker")
+        self.assert_refused(results[2], 4, "worker")
+        for file in self.FIT:
+            self.assertFalse((self.folder / file).exists())
 
 
 class Doctors(ProgramTest):

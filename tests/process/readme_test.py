@@ -124,7 +124,7 @@ class Readme(ProgramTest):
         self.ports.clear()
         commands = [command for command, _ in block if command]
         if commands[0].startswith("psring keygen "):
-            twice = [command for command in commands for _ in range(2 if re.match(r"psring-(server|worker)", command) else 1)]
+            twice = [command for command in commands for _ in range(2 if re.match(r"psring-(server|worker|bench)", command) else 1)]
             return self.run_together(twice)
         if commands[0] == "psring doctor":
             doctor, listen, peer = commands
