@@ -85,12 +85,21 @@ struct ConfigWords {
   std::map<std::string, std::size_t> lines;  ///< by option
 };
 
+/// The option of a key. A job's file names one strategy, which commands that compare strategies take for their list.
+std::string option_of(const CLI::App& command, const std::string& key) {
+  const bool compares = command.get_option_no_throw("--strategy") == nullptr;
+  return key == "strategy" && compares ? "--strategies" : "--" + key;
+}
+
 ConfigWords read_config(const CLI::App& command, const std::string& file, const std::vector<std::string>& words) {
   ConfigWords added{.file = file, .words = {}, .lines = {}};
   for (const ConfigEntry& entry : read_config_file(file)) {
-    const std::string option = "--" + entry.key;
+    const std::string option = option_of(command, entry.key);
     if (option == kConfig || option.starts_with("--help") || command.get_option_no_throw(option) == nullptr)
       fail(ErrorKind::usage, "{}: unknown key '{}'", config_line(file, entry.line), entry.key);
+    if (added.lines.contains(option))
+      fail(ErrorKind::usage, "{}: key '{}' is that of line {} by another name", config_line(file, entry.line),
+           entry.key, added.lines[option]);
     if (is_given(words, option)) continue;
     added.words.push_back(fmt::format("{}={}", option, entry.value));
     added.lines[option] = entry.line;

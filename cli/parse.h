@@ -10,6 +10,7 @@
 namespace psring::cli {
 
 /// Adds --config: a file as config_file.h reads it, whose keys are the command's long options without their dashes.
+/// A command that has --strategies, and no --strategy, takes the key "strategy" for it.
 /// An option on the command line takes precedence over the file.
 void add_config(const Flags& command);
 

@@ -135,6 +135,13 @@ void add_fit(const PlanFlags& flags, PlanInput& input) {
   input.mesh.between = {8 / rate->per_unit_s, from_seconds(delay)};
 }
 
+/// A fit's choice of algorithms is an option of the job: the run has it, too.
+PlanFlags with_tuning(PlanFlags flags) {
+  if (!flags.fit.empty() && !bench::load_fit("--fit", flags.fit).tuning.empty())
+    flags.job.try_emplace("tuning", flags.fit);
+  return flags;
+}
+
 PlanInput input_of(const PlanFlags& flags) {
   const bool sleeps = options::text_of(flags.job, "compute").starts_with("sleep");
   if (flags.fit.empty() && flags.tflops.empty() && !sleeps)
@@ -328,7 +335,7 @@ Command add_plan(const Flags& program) {
       "Nothing is started. Rows are in the order of samples per second and host, and each host has one network card: a "
       "standalone server needs a host, too. If nothing fits into --memory, the plan tries activation checkpointing and "
       "more micro-batches. With --link every worker is a host of its own, as in psring train.");
-  return [flags](const Invocation& invocation) { return plan(*flags, invocation); };
+  return [flags](const Invocation& invocation) { return plan(with_tuning(*flags), invocation); };
 }
 
 }  // namespace psring::cli

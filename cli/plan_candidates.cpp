@@ -56,7 +56,7 @@ bench::Mesh hosts_of(const PlanInput& input, std::size_t workers) {
 
 /// Resolves the job. Jobs are started with at most options::kMostProcesses workers; plans may have more.
 JobOptions job_of(const PlanInput& input, const MeshWord& word, const worker::StrategyKind& kind,
-                  const PlanChoice& choice) {
+                  const PlanChoice& choice, LeftOut& left_out) {
   const std::size_t workers = workers_of(input, word, kind);
   const std::size_t copies = workers / word.parts;
   const std::size_t startable = std::clamp<std::size_t>(options::kMostProcesses / word.parts, 1, copies) * word.parts;
@@ -68,7 +68,6 @@ JobOptions job_of(const PlanInput& input, const MeshWord& word, const worker::St
       options::whole_number("--global-batch", given.contains("global-batch") ? given["global-batch"] : "128");
   if (each.empty() && batch % copies != 0)
     fail(ErrorKind::usage, "--global-batch {}: cannot be divided evenly among {} workers", batch, copies);
-  LeftOut left_out;
   const bool loopback = input.mesh.hosts == 1 || given.contains("link");
   JobOptions job = resolve(given, word.strategy, kind, &left_out, loopback);
   if (job.placement == "mixed")
@@ -102,7 +101,8 @@ PlanRow make_row(const PlanInput& input, const std::shared_ptr<const worker::Str
     fail(ErrorKind::usage, "{}: the strategy cannot divide a model", plan_word_text(word));
   if (kind->servers && word.parts > 1)
     fail(ErrorKind::usage, "{}: psring plan predicts no servers in a mesh; use psring compare", plan_word_text(word));
-  PlanRow row{.job = job_of(input, word, *kind, choice), .kind = kind, .choice = choice};
+  PlanRow row{.kind = kind, .choice = choice};
+  row.job = job_of(input, word, *kind, choice, row.left_out);
   row.label = label_of(row.job, *kind, choice);
   row.series = series_of(row.job, *kind, choice);
   row.inexact = changes_numerics(choice);

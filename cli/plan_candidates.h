@@ -12,6 +12,7 @@
 #include <psring/bench/cost/mesh.h>
 #include <psring/bench/cost/step_model.h>
 #include <psring/cli/app.h>
+#include <psring/cli/fitting.h>
 #include <psring/cli/job_memory.h>
 #include <psring/cli/plan_choices.h>
 
@@ -39,6 +40,7 @@ struct PlanRow {
   JobOptions job;
   std::shared_ptr<const worker::StrategyKind> kind;  ///< shared by all rows of a strategy
   PlanChoice choice = {};
+  LeftOut left_out = {};                 ///< given options that the strategy has no use for
   std::vector<std::string> series = {};  ///< the curves of a sweep that this row is a point of
   bool inexact = false;                  ///< the plan chose compression or a narrow type
   bool tokens = false;                   ///< samples are tokens

@@ -107,6 +107,7 @@ Json to_json(const PlanSweep& sweep, const std::vector<PlanPoint>& points, const
 options::Given job_options(const PlanRow& row, const options::Given& given) {
   options::Given all = given;
   for (const auto& [name, text] : row.choice.options) all[name] = text;
+  for (const auto& [flag, line] : row.left_out) all.erase(flag.substr(2));  // train would refuse it
   all["strategy"] = row.job.strategy;
   all["workers"] = std::to_string(row.job.workers);
   if (row.kind->servers && !row.kind->one_server) all["servers"] = servers_text(row.job);

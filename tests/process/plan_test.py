@@ -46,6 +46,57 @@ class Plan(ProgramTest):
         self.assertIn("beats", result.out.replace("are equal within", "beats"))
         self.assert_done(self.train("--config", "job.toml", "--out", "run"))
 
+    def test_the_file_of_a_row_describes_a_job(self):
+        """Commands that take a job take the file: those with a list of strategies, too. The others name what they lack."""
+        self.key()
+        for strategy, given in (("ddp", ["--bucket", "5M"]), ("ps", ["--bucket", "5M"]), ("pp:2+ddp", []), ("ps", ["--servers", "mixed:1"])):
+            with self.subTest(strategy, given=given):
+                self.assert_done(self.run_program("psring", "plan", *MODEL, "--hosts", 4, "--global-batch", 8, "--compute", "sleep:2ms", "--link",
+                                                  "1gbit,0.1ms", "--steps", 2, "--strategies", strategy, *given, "--out", "job.toml"))
+                file = ["--config", "job.toml"]
+                text = (self.folder / "job.toml").read_text()
+                self.assertEqual("bucket" in text, strategy == "ddp", text)  # a server has no buckets, and train refuses them
+                self.assert_done(self.train(*file, "--out", f"run-{strategy}-{len(given)}-{given[:1]}"))
+                label = strategy.removeprefix("pp:2+")
+                memory = self.run_program("psring", "memory", *file)
+                self.assert_done(memory)
+                self.assertIn(f"\n{label} ", memory.out)
+                self.assertEqual({line.split()[0] for line in memory.out.splitlines()[2:] if line and ":" not in line}, {label})
+                if label == "ddp":  # the command line takes precedence
+                    more = self.run_program("psring", "memory", *file, "--strategies", "zero1")
+                    self.assert_done(more)
+                    self.assertIn("\nzero1 ", more.out)
+                if "mixed" not in text:
+                    step = self.run_program("psring", "step", *file, "--compute", "model", "--out", "scene.json")
+                    self.assert_done(step)
+                    self.assertEqual([scene["strategy"] for scene in json.loads((self.folder / "scene.json").read_text())["scenes"]],
+                                     [label])
+                self.assert_done(self.run_program("psring", "compare", *file, "--out", f"compared-{strategy}-{len(given)}-{given[:1]}"))
+                coordinator = self.start("psring", "coordinator", *file, "--key", "job.key", "--out", f"job-{strategy}-{len(given)}-{given[:1]}")
+                self.assertIn("waiting for 4 workers", coordinator.stdout.readline())
+                coordinator.kill()
+                self.finish(coordinator)
+                self.assert_done(self.run_program("psring", "manifests", "--kubernetes", "--image", "x", "--runs-claim", "y", *file))
+                self.refused(2, "--config job.toml, line", "plan", *file, "--tflops", 1)
+                for command in (["doctor"], ["fit"], ["agent", "--key", "job.key"]):
+                    self.refused(2, "unknown key", *command, *file)
+        (self.folder / "both.toml").write_text('strategies = "ps"\nstrategy = "ddp"\n')
+        self.refused(2, "--config both.toml, line 2: key 'strategy' is that of line 1", "memory", "--config", "both.toml")
+
+    def test_the_choice_of_algorithms_is_the_run_s(self):
+        """A table in --fit is an option of the job: in the prediction, and in the file of a row that has a use for it."""
+        fit = json.loads((self.folder / self.costs("fit.json", lines=[], processors=2)).read_text())
+        fit["all_reduce"] = [{"ranks": 2, "up_to_bytes": 2**60, "algorithm": "star", "segment_bytes": 65536}]
+        (self.folder / "fit.json").write_text(json.dumps(fit))
+        job = ["--hosts", 2, "--global-batch", 8, "--compute", "sleep:2ms", "--link", "1gbit,0.1ms", "--steps", 2, "--fit", "fit.json"]
+        for strategy, tuned in (("ddp", True), ("ps", False)):
+            self.rows(*job, "--strategies", strategy, "--out", "job.toml")
+            self.assertEqual('tuning = "fit.json"' in (self.folder / "job.toml").read_text(), tuned)
+            self.assert_done(self.train("--config", "job.toml", "--out", strategy))
+        fit["all_reduce"] = [{"ranks": 2}]
+        (self.folder / "fit.json").write_text(json.dumps(fit))
+        self.refused(3, "--fit fit.json: a row of the tuning table", "plan", *MODEL, *job)
+
     def costs(self, name, **factors):
         """A fit with one line for each of some messages: 1 ms of latency, and 1 ms of a processor."""
         none = {"unit": "byte", "fixed_s": 0, "per_unit_s": 0, "per_element_s": 0, "points": 0, "median_error": 0,
