@@ -53,9 +53,8 @@ std::vector<Entry> make_entries(const options::Given& given, const std::vector<s
                                 const App& app) {
   std::vector<Entry> entries;
   std::map<Sweep::Point, LeftOut> unused;  // options that all strategies so far leave out
+  refuse_duplicates(strategies, given);
   for (const std::string& strategy : strategies) {
-    if (std::count(strategies.begin(), strategies.end(), strategy) > 1)
-      fail(ErrorKind::usage, "--strategies: '{}' is listed twice", strategy);
     MeshWord word = parse_mesh_word(strategy, given);
     if (word.one_copy) word.axes["workers"] = std::to_string(word.parts);
     const std::shared_ptr<const worker::StrategyKind> kind =

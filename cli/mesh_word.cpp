@@ -1,31 +1,35 @@
+#include <map>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include <psring/cli/mesh_word.h>
 #include <psring/common/base/error.h>
-#include <psring/worker/model/parallel/schedule.h>
 
 namespace psring::cli {
 namespace {
 
 void add_axis(const std::string& text, const std::string& part, MeshWord& word) {
   const auto refuse = [&] {
-    fail(ErrorKind::usage, "--strategies: expected tp:N, pp:N, pp:N:gpipe or pp:N:1f1b, got '{}' in '{}'", part, text);
+    fail(ErrorKind::usage, "--strategies: expected tp:N, pp:N, pp:N:gpipe or pp:N:1f1b with N from 2, got '{}' in '{}'",
+         part, text);
   };
   const bool stages = part.starts_with("pp:");
   const std::string rest = part.substr(3);
   const std::size_t colon = rest.find(':');
   const std::string count = rest.substr(0, colon);
   constexpr std::size_t kMostDigits = 6;
-  if (count.empty() || count.size() > kMostDigits || count.find_first_not_of("0123456789") != std::string::npos ||
-      count.find_first_not_of('0') == std::string::npos)
+  if (count.empty() || count.size() > kMostDigits || count.find_first_not_of("0123456789") != std::string::npos)
     refuse();
-  if (!word.axes.emplace(stages ? "pipeline" : "tensor", count).second) refuse();
   const std::size_t number = options::whole_number("--strategies", count);
+  if (number < 2) refuse();  // an axis of one worker divides nothing
+  if (!word.axes.emplace(stages ? "pipeline" : "tensor", std::to_string(number)).second) refuse();
   word.parts *= number;
   if (stages) word.stages = number;
   if (colon == std::string::npos) return;
-  if (!stages) refuse();
-  worker::parse_pipeline_schedule(word.axes["pipeline-schedule"] = rest.substr(colon + 1));
+  const std::string schedule = rest.substr(colon + 1);
+  if (!stages || (schedule != "gpipe" && schedule != "1f1b")) refuse();
+  word.axes["pipeline-schedule"] = schedule;
 }
 
 }  // namespace
@@ -41,6 +45,7 @@ MeshWord parse_mesh_word(const std::string& text, const options::Given& given) {
       add_axis(text, part, word);
       continue;
     }
+    if (part.empty()) fail(ErrorKind::usage, "--strategies: '{}' has an empty part", text);
     if (named) fail(ErrorKind::usage, "--strategies: '{}' names two strategies", text);
     named = true;
     word.strategy = part;
@@ -50,6 +55,19 @@ MeshWord parse_mesh_word(const std::string& text, const options::Given& given) {
       fail(ErrorKind::usage, "--{} with --strategies {}: give the mesh in one of them", flag, text);
   word.one_copy = !named;
   return word;
+}
+
+void refuse_duplicates(const std::vector<std::string>& words, const options::Given& given) {
+  std::map<std::pair<std::string, options::Given>, std::string> seen;
+  for (const std::string& word : words) {
+    MeshWord mesh = parse_mesh_word(word, given);
+    if (!mesh.axes.empty()) mesh.axes.try_emplace("pipeline-schedule", JobOptions().pipeline_schedule);
+    if (mesh.one_copy) mesh.axes["workers"] = "";  // pp:2 has one copy of the model, pp:2+ddp any number
+    const auto [first, is_new] = seen.emplace(std::pair(mesh.strategy, mesh.axes), word);
+    if (is_new) continue;
+    if (first->second == word) fail(ErrorKind::usage, "--strategies: '{}' is listed twice", word);
+    fail(ErrorKind::usage, "--strategies: '{}' and '{}' are the same", first->second, word);
+  }
 }
 
 std::string mesh_name(const JobOptions& job) {

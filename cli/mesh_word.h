@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include <psring/common/proc/job.h>
 #include <psring/common/proc/options/values.h>
@@ -20,6 +21,9 @@ struct MeshWord {
 
 /// Throws usage, naming --strategies, if the text has another form, and if an axis is in `given`, too.
 MeshWord parse_mesh_word(const std::string& text, const options::Given& given);
+
+/// Throws usage, naming --strategies, if two of the words mean the same.
+void refuse_duplicates(const std::vector<std::string>& words, const options::Given& given);
 
 /// The name of a job in tables: "zero3", "tp:2+pp:4:1f1b+zero1"; "pp:2" for one copy of the model under ddp.
 std::string mesh_name(const JobOptions& job);

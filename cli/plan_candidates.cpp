@@ -320,6 +320,7 @@ bool comes_first(const PlanRow& a, const PlanRow& b) { return a.fits != b.fits ?
 }  // namespace
 
 PlanRows plan_rows(const PlanInput& input, const App& app) {
+  refuse_duplicates(input.strategies, input.job);
   std::vector<std::string> words = input.strategies;
   if (words.empty()) words.assign(std::begin(kUsualStrategies), std::end(kUsualStrategies));
   const std::size_t asked = words.size();

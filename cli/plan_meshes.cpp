@@ -43,6 +43,8 @@ MeshWord plan_word(const std::string& text, const options::Given& given) {
   word.one_copy = false;
   word.stages = given_size(given, "pipeline");
   word.parts = given_size(given, "tensor") * word.stages;
+  for (const char* axis : {"tensor", "pipeline", "pipeline-schedule"})
+    if (given.contains(axis)) word.axes[axis] = given.at(axis);
   return word;
 }
 

@@ -336,7 +336,8 @@ class Compared(MeshTest):
             self.assertIn(" ≈ ", line)
 
     def test_words_that_name_no_mesh(self):
-        for word, line in (("pp:x", "expected tp:N"), ("pp:", "expected tp:N"), ("pp:2:late", "gpipe or 1f1b"), ("tp:2:1f1b", "expected tp:N"),
+        for word, line in (("pp:x", "expected tp:N"), ("pp:", "expected tp:N"), ("pp:2:late", "pp:N:1f1b"), ("pp:4:", "'pp:4:'"), ("pp:2+", "'pp:2+'"), ("pp:1", "N from 2"),
+                           ("pp:2,pp:2", "listed twice"), ("pp:2,pp:2:gpipe", "are the same"), ("tp:2:1f1b", "expected tp:N"),
                            ("pp:2+pp:2", "expected tp:N"), ("pp:2+ddp+zero1", "names two strategies"), ("pp:9", "at most 5 stages"),
                            ("pp:2+dp", "strategy dp")):
             with self.subTest(word):

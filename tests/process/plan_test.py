@@ -362,6 +362,18 @@ class Plan(ProgramTest):
         odd = ["--tflops", 1, "--hosts", 4, "--workers-per-host", 3, "--global-batch", 12]
         for words in ("tp:2+ddp", "tp:4+ddp", "pp:4", "pp:2+ddp", "tp:2+pp:2+zero1"):
             self.refused(2, "only if they divide or fill hosts, which have 3", "plan", *self.GPT, *odd, "--strategies", words)
+    def test_words_that_mean_the_same(self):
+        job = ["plan", *MODEL, "--hosts", 4, "--global-batch", 8, "--tflops", 1, "--strategies"]
+        self.refused(2, "'ps' is listed twice", *job, "ps,ddp,ps")
+        self.refused(2, "'pp:2' is listed twice", *job, "pp:2,pp:2")
+        self.refused(2, "'tp:2+pp:2' and 'pp:2:gpipe+tp:2' are the same", *job, "tp:2+pp:2,pp:2:gpipe+tp:2")
+        for word in ("pp:1", "tp:1+pp:2", "pp:4:", "pp:01"):
+            self.refused(2, f"'{word.split('+')[0]}' in '{word}'", *job, word)
+        self.refused(2, "'pp:4+' has an empty part", *job, "pp:4+")
+        self.rows("--hosts", 4, "--global-batch", 8, "--tflops", 1, "--strategies", "pp:2,pp:2+ddp,pp:2:1f1b")  # three ways
+        for axis in (["--pipeline", 100], ["--tensor", 3]):  # an error names the axis
+            self.refused(2, f"{axis[0]} {axis[1]} ", "plan", *MODEL, "--hosts", 4, "--global-batch", 8, "--tflops", 1, *axis)
+
         self.assert_done(self.run_program("psring", "plan", *self.GPT, *odd, "--json", "plan.json"))
         self.assertFalse([row["label"] for row in json.loads((self.folder / "plan.json").read_text())["rows"] if row["mesh"]["tensor"] > 1])
 
