@@ -223,25 +223,29 @@ void evaluate(const GenerateFlags& flags, Generator& generator, ring::ProcessGro
   std::vector<std::int32_t> targets(shape.context);
   for (std::size_t i = 0; i < data.size(); ++i) {
     data.read(i, {input, targets});
-    const worker::TextLoss loss =
-        generator.loss(Tokens(input.begin(), input.end()), Tokens(targets.begin(), targets.end()));
-    all.loss_sum += loss.loss_sum;
-    all.tokens += loss.tokens;
+    all += generator.loss(Tokens(input.begin(), input.end()), Tokens(targets.begin(), targets.end()));
   }
+  check_evaluation(all, generator);
   auto weight_bytes = static_cast<std::int64_t>(generator.weight_bytes());
   if (group != nullptr) group->all_reduce(std::span(&weight_bytes, 1), ring::ReduceOp::Kind::sum).wait();
   if (!flags.prints()) return;
-  if (flags.json)
-    fmt::print("{}\n", Json({{"weights", generator.weights().text()},
-                             {"weight_bytes", weight_bytes},
-                             {"tokens", all.tokens},
-                             {"loss", all.mean()},
-                             {"perplexity", all.perplexity()}})
-                           .dump());
-  else
-    fmt::print("{}: {} weights, {:.2f} MiB; {} tokens of {}: loss {:.6f}, perplexity {:.4f}\n", flags.model.file,
-               generator.weights().text(), static_cast<double>(weight_bytes) / (1 << 20), all.tokens, flags.evaluate,
-               all.mean(), all.perplexity());
+  if (flags.json) {
+    Json document = {{"weights", generator.weights().text()},
+                     {"weight_bytes", weight_bytes},
+                     {"tokens", all.tokens},
+                     {"loss", all.mean()},
+                     {"perplexity", all.perplexity()}};
+    if (group != nullptr) document["received_bytes"] = all.received_bytes;
+    fmt::print("{}\n", document.dump());
+    return;
+  }
+  constexpr double kMiB = 1 << 20;
+  const std::string exchanged =
+      group == nullptr ? ""
+                       : fmt::format("; rank 0 received {:.2f} MiB", static_cast<double>(all.received_bytes) / kMiB);
+  fmt::print("{}: {} weights, {:.2f} MiB; {} tokens of {}: loss {:.6f}, perplexity {:.4f}{}\n", flags.model.file,
+             generator.weights().text(), static_cast<double>(weight_bytes) / kMiB, all.tokens, flags.evaluate,
+             all.mean(), all.perplexity(), exchanged);
 }
 
 /// The work of one rank, which may be the only one.

@@ -131,6 +131,14 @@ std::string exchange_line(const GenerationReport& report) {
                      mib(made.received_bytes), time_text(made.exchange_s), time_text(total(made)));
 }
 
+void check_received(std::uint64_t received, const Generator& generator, std::uint64_t rows, std::uint64_t logits,
+                    std::uint64_t others) {
+  if (generator.part().whole()) return;
+  const std::uint64_t formula = worker::received_bytes(generator.shape(), generator.part(), rows, logits, others);
+  if (received != formula)
+    fail(ErrorKind::check_failed, "exchange: {} bytes were received, the formula gives {}", received, formula);
+}
+
 }  // namespace
 
 std::size_t GenerationReport::prompt_tokens() const {
@@ -154,11 +162,13 @@ void check_generation(const GenerationReport& report, const Generator& generator
   compare("weights", generator.weight_bytes(), worker::weight_bytes(shape, generator.weights(), part));
   compare("KV cache", report.made.cache_bytes, worker::KvCache::size_bytes(shape, report.cached_tokens(tokens), part));
   const Generated& made = report.made;
-  if (!part.whole() && made.received_bytes != worker::received_bytes(shape, part, made.rows, made.logits, made.others))
-    fail(ErrorKind::check_failed, "exchange: {} bytes were received, the formula gives {}", made.received_bytes,
-         worker::received_bytes(shape, part, made.rows, made.logits, made.others));
+  check_received(made.received_bytes, generator, made.rows, made.logits, made.others);
   if (report.recomputed && report.recomputed->sequences != report.made.sequences)
     fail(ErrorKind::check_failed, "the tokens with and without a KV cache differ");
+}
+
+void check_evaluation(const worker::TextLoss& loss, const Generator& generator) {
+  check_received(loss.received_bytes, generator, loss.tokens, loss.tokens, loss.others);
 }
 
 void collect_ranks(GenerationReport& report, const Generator& generator, ring::ProcessGroup* group) {

@@ -37,6 +37,9 @@ struct GenerationReport {
 /// their formulas, or if the tokens with and without a cache differ.
 void check_generation(const GenerationReport& report, const worker::Generator& generator, std::size_t tokens);
 
+/// Throws check_failed if the bytes that this rank received in an evaluation differ from their formula.
+void check_evaluation(const worker::TextLoss& loss, const worker::Generator& generator);
+
 /// Collects the figures of all ranks. `group`: null for one process. Throws check_failed if not all ranks chose the
 /// same tokens.
 void collect_ranks(GenerationReport& report, const worker::Generator& generator, ring::ProcessGroup* group);

@@ -37,7 +37,11 @@ class GenerateTensor(GenerateTest):
             self.assertEqual(self.tokens(*options, "--tensor", 2), self.tokens(*options))
         loss = self.generate("--init", model, "--evaluate", "text:corpus.txt")
         divided = self.generate("--init", model, "--evaluate", "text:corpus.txt", "--tensor", 2)
+        received = divided.pop("received_bytes")
         self.assertEqual({**divided, "weight_bytes": 0}, {**loss, "weight_bytes": 0})
+        # Each token is a row with logits: half of the columns of seven results a layer, half of the logits, and the
+        # embedding, if rank 1 has it: tokens from 128. The text is ASCII, so it has none of these.
+        self.assertEqual(received, 4 * loss["tokens"] * (2 * 7 * 32 + 128))
 
     def test_memory_and_bytes_of_each_rank(self):
         model = self.trained(steps=1)

@@ -46,6 +46,14 @@ struct Sequence {
 
 double TextLoss::perplexity() const { return std::exp(mean()); }
 
+TextLoss& TextLoss::operator+=(const TextLoss& more) {
+  loss_sum += more.loss_sum;
+  tokens += more.tokens;
+  others += more.others;
+  received_bytes += more.received_bytes;
+  return *this;
+}
+
 void check_prompts(const GptShape& shape, std::span<const Tokens> prompts, std::size_t tokens) {
   const std::size_t context = shape.context;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -183,6 +191,9 @@ TextLoss Generator::loss(const Tokens& tokens, const Tokens& targets) {
   const std::size_t length = tokens.size();
   KvCache cache = state.make_cache({&length, 1});
   TextLoss result;
+  const std::uint64_t received = state.decoder.received_bytes();
+  const Range own = state.weights.cut().tokens.ranges.front();
+  for (const std::uint32_t token : tokens) result.others += own.contains({token, token + 1}) ? 0 : 1;
   std::vector<DecoderRow> rows;
   for (std::size_t begin = 0; begin < length; begin += GptDecoder::kMostRows) {  // bounds the logits' memory
     rows.clear();
@@ -197,6 +208,7 @@ TextLoss Generator::loss(const Tokens& tokens, const Tokens& targets) {
     }
     result.tokens += rows.size();
   }
+  result.received_bytes = state.decoder.received_bytes() - received;
   return result;
 }
 

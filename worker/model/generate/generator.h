@@ -51,12 +51,15 @@ struct Generated {
 /// context with `tokens` new ones: prompt + tokens - 1 positions are computed.
 void check_prompts(const GptShape& shape, std::span<const Tokens> prompts, std::size_t tokens);
 
-/// The summed loss of a text.
+/// The summed loss of a text, and what its ranks exchanged.
 struct TextLoss {
   double loss_sum = 0;
-  std::uint64_t tokens = 0;
+  std::uint64_t tokens = 0;          ///< as many rows and logits were computed
+  std::uint64_t others = 0;          ///< tokens whose embedding another rank has
+  std::uint64_t received_bytes = 0;  ///< from other ranks
   double mean() const { return tokens == 0 ? 0 : loss_sum / static_cast<double>(tokens); }
   double perplexity() const;
+  TextLoss& operator+=(const TextLoss& more);
 };
 
 /// A GPT that generates text: weights from a safetensors file, in f32, int8 or int4.
