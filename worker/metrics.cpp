@@ -92,8 +92,10 @@ void MetricsWriter::on_step(const StepReport& report) {
   exposed_ += report.exposed;
   step_seconds_.add(seconds(report.duration));
   exposed_seconds_.add(seconds(report.exposed));
-  if (member_.job().pipeline > 1 && report.duration.count() > 0)
-    bubbles_.add(seconds(report.bubble) / seconds(report.duration));
+  if (member_.job().pipeline > 1) {
+    json["bubble_s"] = seconds(report.bubble);
+    if (report.duration.count() > 0) bubbles_.add(seconds(report.bubble) / seconds(report.duration));
+  }
   busy_seconds_.add(seconds(report.duration - report.exposed));
   line(text_of(std::move(json), member_));
   if (const std::size_t every = member_.job().checkpoint_every; every != 0 && (report.step + 1) % every == 0) store();

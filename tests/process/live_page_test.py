@@ -71,6 +71,33 @@ class LivePage(unittest.TestCase):
                              ["12 s", "worker 1 was ended by signal 9", "120", "1.40"])
             self.assertEqual(browser.errors, [])
 
+    def test_a_mesh(self):
+        """A worker's place names the axes that the mesh has; a stage's bubble is a share of its last step."""
+        state = snapshot()
+        for mesh, places in (({"data": 2, "tensor": 1, "pipeline": 2}, ["copy 0, stage 0", "copy 0, stage 1", "copy 1, stage 0", "copy 1, stage 1"]),
+                             ({"data": 1, "tensor": 2, "pipeline": 2}, ["stage 0, tensor rank 0", "stage 0, tensor rank 1", "stage 1, tensor rank 0",
+                                                                        "stage 1, tensor rank 1"])):
+            state["run"]["mesh"] = mesh
+            for worker in state["workers"]:
+                rank = worker["rank"]
+                worker["place"] = {"data": rank // (mesh["tensor"] * mesh["pipeline"]), "stage": rank // mesh["tensor"] % mesh["pipeline"],
+                                   "tensor": rank % mesh["tensor"]}
+                worker["bubble_s"] = 0.02
+            server = self.serve(state)
+            with Browser() as browser:
+                self.open(browser, server)
+                self.assertEqual([self.cell(browser, "workers", rank, "place") for rank in range(4)], places)
+                self.assertEqual(self.cell(browser, "workers", 0, "bubble"), "20.0 %")
+                # The bubble is a part of the exposed time of 30 ms.
+                parts = browser.run("document.querySelector('#workers [data-row=\"0\"] [data-name=\"time\"] .track').getAttribute('aria-label')")
+                self.assertEqual(parts, "compute 60.00 ms, bubble 20.00 ms, exposed communication 10.00 ms, other 10.00 ms")
+                self.assertEqual(browser.errors, [])
+        server = self.serve(snapshot())
+        with Browser() as browser:
+            self.open(browser, server)
+            for name in ("place", "bubble"):
+                self.assertEqual(browser.run(f"[...document.querySelectorAll('#workers [data-name=\"{name}\"]')].every((one) => one.offsetParent === null)"), True)
+
     def test_language_theme_and_keys(self):
         server = self.serve(snapshot(stale=True))
         with Browser() as browser:

@@ -77,6 +77,29 @@ TEST_CASE("lines of two workers become one state") {
   CHECK(json["time_s"].get<double>() == 2);
 }
 
+TEST_CASE("workers of a mesh have a place, and stages a bubble") {
+  Json two_by_four = manifest(8, 0);
+  two_by_four["job"]["tensor"] = 2;
+  two_by_four["job"]["pipeline"] = 2;
+  LiveState state;
+  state.set_run("run", two_by_four, 0);
+  add(state, {step_line(0, 7, 1, 4, R"(,"bubble_s":0.05)")});
+  const Json json = state_of(state);
+  CHECK(json["run"]["mesh"] == Json({{"data", 2}, {"tensor", 2}, {"pipeline", 2}}));
+  for (std::size_t rank = 0; rank < 8; ++rank)
+    CHECK(json["workers"][rank]["place"] == Json({{"data", rank / 4}, {"tensor", rank % 2}, {"stage", rank / 2 % 2}}));
+  CHECK(json["workers"][7]["bubble_s"].get<double>() == 0.05);
+  CHECK(json["workers"][0]["bubble_s"].is_null());  // no line yet
+
+  LiveState plain;
+  plain.set_run("run", manifest(2, 0), 0);
+  add(plain, {step_line(0, 0, 1, 4)});
+  const Json whole = state_of(plain);
+  CHECK(whole["run"]["mesh"].is_null());
+  CHECK(whole["workers"][0]["place"].is_null());
+  CHECK(whole["workers"][0]["bubble_s"].is_null());
+}
+
 TEST_CASE("lag counts at a time that all workers' lines have reached") {
   const auto lag_of = [](std::uint64_t step, double time_s) {
     LiveState state;

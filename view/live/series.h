@@ -16,6 +16,7 @@ struct StepLine {
   double step_s = 0;
   double compute_s = 0;
   double exposed_s = 0;
+  double bubble_s = 0;  ///< the part of exposed_s in which a pipeline's stage waited for other stages
   double staleness = 0;
 };
 

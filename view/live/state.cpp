@@ -71,6 +71,12 @@ void LiveState::set_run(const std::string& name, const Json& manifest, std::size
           {"global_batch", job.at("global_batch")},
           {"text_model", tokens > 0}};
   workers_wanted_ = std::min(job["workers"].get<std::size_t>(), kMostProcesses);
+  mesh_ = {.tensor = job.value("tensor", std::size_t{1}), .pipeline = job.value("pipeline", std::size_t{1})};
+  mesh_.data = workers_wanted_ / std::max<std::size_t>(1, mesh_.model_workers());
+  if (mesh_.divides_model())
+    run_["mesh"] = {{"data", mesh_.data}, {"tensor", mesh_.tensor}, {"pipeline", mesh_.pipeline}};
+  else
+    run_["mesh"] = Json();
 }
 
 void LiveState::add_metrics(std::span<const std::string_view> lines, Moment now) {
@@ -123,6 +129,7 @@ void LiveState::add_step(const Json& json, Moment now) {
                       .step_s = number_of(json, "step_s"),
                       .compute_s = number_of(json, "compute_s"),
                       .exposed_s = number_of(json, "exposed_comm_s"),
+                      .bubble_s = number_of(json, "bubble_s"),
                       .staleness = number_of(json, "staleness")};
   // After a recovery, or in the run's next part, steps may be made again: the first worker that goes back drops them.
   if (is_known && line.step <= worker.last.step && ++worker.returns > returns_) {

@@ -11,6 +11,7 @@
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/mesh.h>
 #include <psring/view/live/links.h>
 #include <psring/view/live/series.h>
 
@@ -90,6 +91,7 @@ class LiveState {
   Json run_ = Json::object();
   std::size_t tokens_ = 0;
   std::size_t workers_wanted_ = 0;  ///< number of workers that the job has now
+  Mesh mesh_;
   std::uint64_t membership_ = 0;
   std::uint64_t returns_ = 0;
   double time_s_ = 0;

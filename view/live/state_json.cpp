@@ -134,6 +134,11 @@ Json LiveState::worker(std::uint32_t rank, Moment now, const Front& front) const
   const auto found = workers_.find(rank);
   const bool known = found != workers_.end();
   const StepLine line = known ? found->second.last : StepLine();
+  if (mesh_.divides_model())
+    json["place"] = {
+        {"data", mesh_.data_rank({rank}).value}, {"tensor", mesh_.tensor_rank({rank})}, {"stage", mesh_.stage({rank})}};
+  else
+    json["place"] = Json();
   json["step"] = known ? Json(line.step + 1) : Json();
   json["loss"] = known && found->second.has_loss ? Json(line.loss) : Json();
   for (const auto& [name, value] : {std::pair{"step_s", line.step_s},
@@ -141,6 +146,7 @@ Json LiveState::worker(std::uint32_t rank, Moment now, const Front& front) const
                                     {"exposed_s", line.exposed_s},
                                     {"staleness", line.staleness}})
     json[name] = known ? Json(value) : Json();
+  json["bubble_s"] = known && mesh_.pipeline > 1 ? Json(line.bubble_s) : Json();
   const std::uint64_t made = steps_at(line, known ? found->second.end_s() : 0, front.time_s);
   json["lag"] = known ? Json(made - std::min(made, front.steps)) : Json();
   add_process(json, name_of("worker", rank), now);

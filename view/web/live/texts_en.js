@@ -25,6 +25,7 @@ export const en = {
   trainingLoss: "training", testLoss: "test", test_accuracy: "test accuracy", test_perplexity: "test perplexity", stepTime: "whole step", exposed: "exposed communication",
 
   workersTitle: "Workers", lag: "lag", lastStep: "last step", waits: "waits for", memory: "memory", sent: "sent", received: "received", seen: "seen", staleness: "staleness",
+  place: "place", copy: "copy", stage: "stage", tensorRank: "tensor rank", comma: ", ", bubble: "bubble", bubbleKey: "bubble: the stage waits for other stages",
   compute: "compute", rest: "other", order: "Order:", orders: { rank: "by rank", lag: "by lag", step_s: "by step time" },
   workersCaption: "Lag: how many steps a worker is ahead of the slowest one. Memory: booked bytes of parameters, gradients, optimizer state, activations and communication. A bar is relative to the longest of its column.",
   nobodyWaits: "No worker waits now.", waitingNow: (n, all) => `${n} of ${all} workers ${n === 1 ? "waits" : "wait"} now`, mostFor: (n, whom) => `, ${n} of them for ${whom}`,

@@ -25,6 +25,7 @@ export const zh = {
   trainingLoss: "训练", testLoss: "测试", test_accuracy: "测试准确率", test_perplexity: "测试困惑度", stepTime: "整步", exposed: "暴露的通信",
 
   workersTitle: "各 worker", lag: "领先量", lastStep: "上一步", waits: "等待谁", memory: "内存", sent: "发送", received: "接收", seen: "最后活动", staleness: "陈旧度",
+  place: "位置", copy: "副本", stage: "阶段", tensorRank: "张量 rank", comma: "，", bubble: "气泡", bubbleKey: "气泡：该阶段等待其他阶段",
   compute: "计算", rest: "其他", order: "排序：", orders: { rank: "按编号", lag: "按领先量", step_s: "按每步耗时" },
   workersCaption: "领先量：比最慢的 worker 领先多少步。内存：登记的参数、梯度、优化器状态、激活值和通信的字节数。条的长度相对于该列的最大值。",
   nobodyWaits: "现在没有 worker 在等待。", waitingNow: (n, all) => `现在 ${all} 个 worker 中有 ${n} 个在等待`, mostFor: (n, whom) => `，其中 ${n} 个在等 ${whom}`,

@@ -3,7 +3,7 @@
 import { bars } from "../common/charts.js";
 import { h } from "../common/dom.js";
 import { saveButtons } from "../common/figure.js";
-import { bytes, kNothing, milliseconds, short, whole } from "../common/format.js";
+import { bytes, fixed, kNothing, milliseconds, short, whole } from "../common/format.js";
 import { processName } from "../common/names.js";
 import { keys, section } from "../common/parts.js";
 import { booked, duration, isLive, isStale, kCategories, some } from "./numbers.js";
@@ -11,9 +11,12 @@ import { growingTable, makeBar, write, writeBar } from "./rows.js";
 
 export const memoryParts = (t, memory) => kCategories.map((name) => ({ value: memory?.[name], colour: `var(--${name})`, name: `${t.categories[name]} ${bytes(memory?.[name])}` }));
 
+/// A pipeline's bubble is a part of its exposed time, and has a part of its own here.
 function stepParts(t, worker) {
   const rest = worker.step_s == null ? null : Math.max(0, worker.step_s - (worker.compute_s ?? 0) - (worker.exposed_s ?? 0));
-  return [["compute_s", worker.compute_s, "var(--compute)", t.compute], ["exposed_s", worker.exposed_s, "var(--exposed)", t.exposed], ["rest_s", rest, "var(--staging)", t.rest]]
+  const bubble = worker.bubble_s == null ? [] : [["bubble_s", worker.bubble_s, "var(--bubble)", t.bubble]];
+  const exposed = worker.exposed_s == null ? null : Math.max(0, worker.exposed_s - (worker.bubble_s ?? 0));
+  return [["compute_s", worker.compute_s, "var(--compute)", t.compute], ...bubble, ["exposed_s", exposed, "var(--exposed)", t.exposed], ["rest_s", rest, "var(--staging)", t.rest]]
     .map(([field, value, colour, name]) => ({ field, value, colour, title: `${name} ${milliseconds(value)} ms`, name: `${name} ${milliseconds(value)} ms` }));
 }
 
@@ -41,15 +44,26 @@ export const waitingText = (t, waiting) =>
 
 export const seenText = (t, { seen_s }) => (seen_s == null ? kNothing : t.ago(duration(t, seen_s)));
 
+/// Returns a worker's place on the axes along which the mesh has more than one, such as "copy 1, stage 0".
+function placeText(t, mesh, place) {
+  if (!mesh || !place) return kNothing;
+  const axes = [["data", t.copy, place.data], ["pipeline", t.stage, place.stage], ["tensor", t.tensorRank, place.tensor]];
+  return axes.filter(([axis]) => mesh[axis] > 1).map(([, name, number]) => `${name} ${number}`).join(t.comma);
+}
+
+const bubbleText = ({ bubble_s, step_s }) => (bubble_s == null || !(step_s > 0) ? kNothing : `${fixed((100 * bubble_s) / step_s, 1)} %`);
+
 function rowsOf(ctx) {
   const { t } = ctx;
   const longest = () => most(ctx.snapshot.workers.map((worker) => Math.max(worker.step_s ?? 0, (worker.compute_s ?? 0) + (worker.exposed_s ?? 0))));
   const largest = () => most(ctx.snapshot.workers.map((worker) => booked(worker.memory)));
   return growingTable({ label: t.workersTitle, classes: "live workers", columns: [
     { name: "rank", title: t.worker, text: (worker) => `${t.worker} ${worker.rank}` },
+    { name: "place", title: t.place, text: (worker) => placeText(t, ctx.snapshot.run.mesh, worker.place) },
     { name: "step", title: t.step, number: true, text: (worker) => whole(worker.step) },
     { name: "lag", title: t.lag, number: true, text: (worker) => whole(worker.lag) },
     { name: "time", title: t.lastStep, make: makeBar, write: (bar, worker) => writeBar(bar, stepParts(t, worker), longest(), worker.step_s == null ? kNothing : `${milliseconds(worker.step_s)} ms`) },
+    { name: "bubble", title: t.bubble, number: true, text: bubbleText },
     { name: "waiting", title: t.waits, text: (worker) => waitingText(t, worker.waiting) },
     { name: "staleness", title: t.staleness, number: true, text: (worker) => short(worker.staleness) },
     { name: "memory", title: t.memory, make: makeBar, write: (bar, worker) => writeBar(bar, memoryParts(t, worker.memory), largest(), bytes(booked(worker.memory))) },
@@ -60,8 +74,8 @@ function rowsOf(ctx) {
   ] });
 }
 
-const csvOf = (t, workers) => [["worker", "step", "lag", "step_s", "compute_s", "exposed_s", "staleness", "waits_operation", "waits_for", "waits_since_s", ...kCategories, "rss", "pss", "bytes_sent", "bytes_received"],
-  ...workers.map((one) => [one.rank, one.step, one.lag, one.step_s, one.compute_s, one.exposed_s, one.staleness, one.waiting?.operation, one.waiting?.peer, one.waiting?.since_s,
+const csvOf = (t, workers) => [["worker", "copy", "stage", "tensor_rank", "step", "lag", "step_s", "compute_s", "exposed_s", "bubble_s", "staleness", "waits_operation", "waits_for", "waits_since_s", ...kCategories, "rss", "pss", "bytes_sent", "bytes_received"],
+  ...workers.map((one) => [one.rank, one.place?.data, one.place?.stage, one.place?.tensor, one.step, one.lag, one.step_s, one.compute_s, one.exposed_s, one.bubble_s, one.staleness, one.waiting?.operation, one.waiting?.peer, one.waiting?.since_s,
     ...kCategories.map((name) => one.memory?.[name]), one.memory?.rss, one.memory?.pss, one.bytes_sent, one.bytes_received])];
 
 export function workers(ctx) {
@@ -78,12 +92,15 @@ export function workers(ctx) {
     h("div", { class: "choose" }, h("label", { for: "order" }, t.order), order,
       saveButtons({ id: "workers", title: t.workersTitle, texts: t, svg: drawing, data: () => csvOf(t, ctx.snapshot.workers) })),
     keys([["var(--compute)", t.compute], ["var(--exposed)", t.exposed], ["var(--staging)", t.rest]]),
+    h("div", { "data-name": "bubble" }, keys([["var(--bubble)", t.bubbleKey]])),
     h("div", { "data-name": "memory" }, keys(kCategories.map((name) => [`var(--${name})`, t.categories[name]]))),
     table.node,
     h("div", { class: "caption quiet" }, t.workersCaption));
   const update = (snapshot) => {
     node.classList.toggle("without-waiting", !isLive(snapshot));
     node.classList.toggle("without-staleness", !isStale(snapshot));
+    node.classList.toggle("without-mesh", !snapshot.run.mesh);
+    node.classList.toggle("without-bubble", !some(snapshot.workers, "bubble_s"));
     node.classList.toggle("without-memory", !some(snapshot.workers, "memory"));
     node.classList.toggle("without-bytes", !some(snapshot.workers, "bytes_sent"));
     sentence.hidden = !isLive(snapshot);
