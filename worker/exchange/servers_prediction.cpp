@@ -1,21 +1,17 @@
-#include <psring/common/base/pieces.h>
 #include <psring/common/proc/mesh_servers.h>
 #include <psring/worker/compressor.h>
 #include <psring/worker/exchange/servers.h>
+#include <psring/worker/server_bytes.h>
 
 namespace psring::worker {
 
 Servers::Way Servers::pushed_way() const {
   const Layout& layout = plan_.layout;
   Way way{.by_server = std::vector<std::uint64_t>(layout.owners, 0)};
-  if (world_.compressor == nullptr) {
-    for (std::size_t server = 0; server < layout.owners; ++server)
-      way.by_server[server] = layout.owned_trained_elements(server) * size_bytes(layout.gradient_type);
-  } else {
-    for (const Piece& piece : make_pieces(layout))
-      if (layout.units[piece.unit].trained)
-        way.by_server[piece.owner] += world_.compressor->codec().bytes(piece.range.size());
-  }
+  const optim::Codec* const codec = world_.compressor == nullptr ? nullptr : &world_.compressor->codec();
+  for (std::size_t server = 0; server < layout.owners; ++server)
+    for (std::size_t unit = 0; unit < layout.units.size(); ++unit)
+      way.by_server[server] += pushed_bytes(layout, unit, server, codec);
   for (std::uint64_t& bytes : way.by_server) {
     bytes *= layout.pushes;
     way.all += bytes;
@@ -26,7 +22,7 @@ Servers::Way Servers::pushed_way() const {
 Servers::Way Servers::pulled_way(std::span<const UnitId> units, DType type) const {
   Way way{.by_server = std::vector<std::uint64_t>(plan_.layout.owners, 0)};
   for (std::size_t server = 0; server < plan_.layout.owners; ++server) {
-    for (const UnitId unit : units) way.by_server[server] += plan_.layout.owned(unit, server) * size_bytes(type);
+    for (const UnitId unit : units) way.by_server[server] += pulled_bytes(plan_.layout, unit, server, type);
     way.all += way.by_server[server];
   }
   return way;
