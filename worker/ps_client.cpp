@@ -109,6 +109,11 @@ void PsClient::open(std::uint64_t seed, bool initial_by_worker,
   send([] { return std::string("the initial values"); });
 }
 
+void PsClient::send_initial(std::size_t unit, std::span<const float> values) {
+  protocol_.initial(unit, values, frames_);
+  send([&] { return fmt::format("the initial values of unit '{}'", layout().units[unit].name); });
+}
+
 void PsClient::push(std::size_t unit, std::uint64_t step, ConstElements gradient, std::size_t micro) {
   const Busy busy(*this);
   step_ = step;

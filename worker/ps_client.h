@@ -41,6 +41,10 @@ class PsClient {
   /// unit to get the initial values; they are sent. Where the job is past its beginning (`version`) servers have them.
   void open(std::uint64_t seed, bool initial_by_worker = false,
             const std::function<std::span<const float>(std::size_t unit)>& initial = nullptr);
+  /// Sends the initial values of one unit, for a caller that does not hold all units at once and gave `open` no
+  /// function for them. The values must stay until a pull of the unit has arrived. REQUIRES: worker 0 of a job at its
+  /// beginning, open with `initial_by_worker`.
+  void send_initial(std::size_t unit, std::span<const float> values);
   /// Once open; see ClientProtocol.
   std::uint64_t version() const { return protocol_.version(); }
   std::span<const std::byte> loss_scale() const { return protocol_.loss_scale(); }

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import time
 from ctypes import byref, c_double, c_size_t, c_uint64, c_void_p
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from . import _library
+from ._accounts import Moved
 from ._job import Job
 from ._library import LIBRARY, PENDING, TimeoutError, call, raise_error
 
@@ -30,9 +31,20 @@ class Place:
         self.shape = shape
 
 
+class UnitSize(NamedTuple):
+    """The elements of a unit, padding included, and the bytes that one push of it sends and one pull receives."""
+
+    count: int
+    pushed: int
+    pulled: int
+
+
 class Vector:
     """The vector that the servers of a job own, cut into units, which move by themselves. `units` maps the name of a unit
     to the names and shapes of its tensors; all workers name the same. A job has one vector.
+
+    holds: False: the vector has no memory of its own. `agree`, `begin`, `push_from` and `pull_into` take its caller's, a
+    unit's at a time, where tensors begin at multiples of 256 elements.
 
     values = Vector(job, {"all": {"w": (1000,)}})
     values.start()                       # the vector begins with rank 0's values
@@ -40,7 +52,7 @@ class Vector:
     values.push_pull(0, step=0); values.wait(0, version=1)
     """
 
-    def __init__(self, job: Job, units: Mapping[str, Mapping[str, Sequence[int]]]) -> None:
+    def __init__(self, job: Job, units: Mapping[str, Mapping[str, Sequence[int]]], *, holds: bool = True) -> None:
         self.job = job
         self.names = list(units)
         self.version = 0
@@ -59,6 +71,8 @@ class Vector:
         call("vector_open", job.handle, described, len(units), byref(handle))
         assert handle.value is not None
         self._handle = handle.value
+        if not holds:
+            return
         for index, tensors in enumerate(units.values()):
             for number, (name, shape) in enumerate(tensors.items()):
                 values, gradients, count = c_void_p(), c_void_p(), c_size_t()
@@ -94,6 +108,36 @@ class Vector:
         call("vector_start", self._handle, byref(version))
         self.version = version.value
         return self.version
+
+    def size(self, unit: int) -> UnitSize:
+        count, pushed, pulled = c_size_t(), c_uint64(), c_uint64()
+        call("vector_unit", self._handle, unit, byref(count), byref(pushed), byref(pulled))
+        return UnitSize(count.value, pushed.value, pulled.value)
+
+    def moved(self) -> Moved:
+        """The bytes that pushes have sent and pulls have received so far, without those of the start."""
+        sent, received = c_uint64(), c_uint64()
+        call("vector_moved", self._handle, byref(sent), byref(received))
+        return Moved(sent.value, received.value)
+
+    def agree(self) -> int:
+        """`start` without values: rank 0 of a new job then has to `begin` each unit."""
+        version = c_uint64()
+        call("vector_agree", self._handle, byref(version))
+        self.version = version.value
+        return self.version
+
+    def begin(self, unit: int, at: int) -> None:
+        """Begins to pull the unit's first values into the memory at the address. Rank 0 of a new job gives them there."""
+        call("vector_begin", self._handle, unit, at)
+
+    def push_from(self, unit: int, step: int, at: int) -> None:
+        """`push` of the gradient at the address, which has to stay until the servers have it; see `wait_pushed`."""
+        call("push_from", self._handle, unit, step, at)
+
+    def pull_into(self, unit: int, version: int, at: int) -> None:
+        """`pull` into the memory at the address."""
+        call("pull_into", self._handle, unit, version, at)
 
     def push(self, unit: int, step: int) -> None:
         """Begins to send the unit's gradient of a step (0, 1, ...)."""

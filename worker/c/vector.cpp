@@ -11,6 +11,7 @@
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/optimizers.h>
 #include <psring/worker/c/vector.h>
+#include <psring/worker/server_bytes.h>
 
 namespace psring::c {
 namespace {
@@ -43,13 +44,11 @@ void require_plain(const JobOptions& job) {
 
 Vector::Vector(Membership& member, Arena& arena, std::vector<UnitSpec> units)
     : member_(member),
+      arena_(arena),
       layout_((require_plain(member.job()), make_layout(std::move(units), member.job().servers))),
-      servers_update_(member.job().optimizer_on == "server") {
-  for (const UnitLayout& unit : layout_.units) {
-    const std::size_t bytes = unit.elements * sizeof(float);
-    values_.emplace_back(bytes, Category::parameters, member.memory(), &arena);
-    gradients_.emplace_back(bytes, Category::gradients, member.memory(), &arena);
-  }
+      servers_update_(member.job().optimizer_on == "server"),
+      values_(layout_.units.size()),
+      gradients_(layout_.units.size()) {
   make_compression();
   const JobOptions& job = member.job();
   worker::PsClient::Options options;
@@ -73,14 +72,17 @@ void Vector::make_compression() {
                       member_.memory());
 }
 
-std::span<float> Vector::values(std::size_t unit) {
-  check_unit(unit);
-  return values_[unit].as<float>();
-}
+std::span<float> Vector::values(std::size_t unit) { return buffer(values_, unit, Category::parameters); }
 
-std::span<float> Vector::gradients(std::size_t unit) {
+std::span<float> Vector::gradients(std::size_t unit) { return buffer(gradients_, unit, Category::gradients); }
+
+std::span<float> Vector::buffer(std::vector<Buffer>& buffers, std::size_t unit, Category category) {
   check_unit(unit);
-  return gradients_[unit].as<float>();
+  const std::scoped_lock lock(memory_mutex_);
+  Buffer& buffer = buffers[unit];
+  if (buffer.size_bytes() == 0)
+    buffer = Buffer(layout_.units[unit].elements * sizeof(float), category, member_.memory(), &arena_);
+  return buffer.as<float>();
 }
 
 void Vector::check_unit(std::size_t unit) const {
@@ -88,13 +90,19 @@ void Vector::check_unit(std::size_t unit) const {
     fail(ErrorKind::usage, "unit {} of a vector of {} units", unit, layout_.units.size());
 }
 
-Elements Vector::target(std::size_t unit) {
-  return servers_update_ ? Elements(values_[unit].as<float>()) : Elements(gradients_[unit].as<float>());
+Elements Vector::target(std::size_t unit, float* memory) {
+  if (memory != nullptr) return std::span<float>(memory, layout_.units[unit].elements);
+  return servers_update_ ? values(unit) : gradients(unit);
 }
 
-ConstElements Vector::pushed(std::size_t unit, std::uint64_t step) {
-  const ConstElements gradient = std::span<const float>(gradients_[unit].as<float>());
+ConstElements Vector::pushed(std::size_t unit, std::uint64_t step, const float* memory) {
+  const ConstElements gradient = memory == nullptr ? std::span<const float>(gradients(unit))
+                                                   : std::span<const float>(memory, layout_.units[unit].elements);
   return compressor_ ? compressor_->encode(unit, step, 0, gradient) : gradient;
+}
+
+void Vector::require_agreed() const {
+  if (!agreed_) fail(ErrorKind::usage, "the vector was not started: call psring_vector_start or psring_vector_agree");
 }
 
 template <class Body>
@@ -132,39 +140,57 @@ void Vector::latch(const Error& error) {
   throw Error(*error_);
 }
 
-std::uint64_t Vector::start() {
-  return locked([&]() -> std::uint64_t {
+std::uint64_t Vector::agree() {
+  return locked([&] {
     const JobOptions& job = member_.job();
-    const bool begins = job.resume.empty();  // otherwise the servers read their values from the checkpoint
-    if (!servers_update_) {
-      client_->open(job.seed);
-      return client_->version();
-    }
-    if (member_.rank() == 0 && begins)
-      client_->open(job.seed, true,
-                    [this](std::size_t unit) { return std::span<const float>(values_[unit].as<float>()); });
-    else
-      client_->open(job.seed, begins);
-    // The answers to worker 0 overwrite values that may still be leaving: they are the same.
-    for (std::size_t unit = 0; unit < layout_.units.size(); ++unit)
-      client_->pull(unit, client_->version(), target(unit), true);
+    // A job that resumes has its values in the servers' checkpoint.
+    client_->open(job.seed, servers_update_ && job.resume.empty());
+    agreed_ = true;
     return client_->version();
   });
 }
 
-void Vector::push(std::size_t unit, std::uint64_t step) {
-  check_unit(unit);
-  locked([&] { client_->push(unit, step, pushed(unit, step)); });
+std::uint64_t Vector::start() {
+  const std::uint64_t version = agree();
+  if (!servers_update_) return version;
+  for (std::size_t unit = 0; unit < layout_.units.size(); ++unit) begin(unit, nullptr);
+  return version;
 }
 
-void Vector::pull(std::size_t unit, std::uint64_t version) {
+void Vector::begin(std::size_t unit, float* values) {
   check_unit(unit);
-  locked([&] { client_->pull(unit, version, target(unit)); });
+  locked([&] {
+    require_agreed();
+    if (!servers_update_) fail(ErrorKind::usage, "psring_vector_begin: the servers have no values: they only average");
+    const Elements into = target(unit, values);
+    // The answer to worker 0 overwrites values that may still be leaving: they are the same.
+    if (member_.rank() == 0 && member_.job().resume.empty()) client_->send_initial(unit, into.as<float>());
+    client_->pull(unit, client_->version(), into, true);
+  });
+}
+
+void Vector::push(std::size_t unit, std::uint64_t step, const float* from) {
+  check_unit(unit);
+  locked([&] {
+    require_agreed();
+    client_->push(unit, step, pushed(unit, step, from));
+  });
+}
+
+void Vector::pull(std::size_t unit, std::uint64_t version, float* into) {
+  check_unit(unit);
+  locked([&] {
+    require_agreed();
+    client_->pull(unit, version, target(unit, into));
+  });
 }
 
 void Vector::push_pull(std::size_t unit, std::uint64_t step) {
   check_unit(unit);
-  locked([&] { client_->push_pull(unit, step, pushed(unit, step), target(unit)); });
+  locked([&] {
+    require_agreed();
+    client_->push_pull(unit, step, pushed(unit, step, nullptr), target(unit, nullptr));
+  });
 }
 
 bool Vector::wait_until(const std::function<bool()>& done, Moment until) {
@@ -208,6 +234,23 @@ void Vector::finish() {
 
 double Vector::take_staleness() {
   return locked([&] { return client_->take_staleness(); });
+}
+
+Vector::Moved Vector::moved() {
+  using Direction = ByteLedger::Direction;
+  const ByteLedger& bytes = member_.bytes();
+  return {.sent = bytes.total(Direction::sent, "push").payload + bytes.total(Direction::sent, "push_pull").payload,
+          .received = bytes.total(Direction::received, "values").payload};
+}
+
+Vector::Moved Vector::predict(std::size_t unit) const {
+  check_unit(unit);
+  Moved moved;
+  for (std::size_t server = 0; server < layout_.owners; ++server) {
+    moved.sent += worker::pushed_bytes(layout_, unit, server, codec_.get());
+    moved.received += worker::pulled_bytes(layout_, unit, server, DType::f32);
+  }
+  return moved;
 }
 
 void Vector::save(std::uint64_t version) {

@@ -24,13 +24,20 @@
 
 namespace psring::c {
 
-/// The vector of f32 values that a job's servers own, as one worker sees it: for each unit a buffer of values, into
-/// which pulls arrive, and a buffer of gradients, from which pushes leave. Servers of this host read and write both in
-/// place. Safe for several threads. The first error is latched: later calls throw it.
+/// The vector of f32 values that a job's servers own, as one worker sees it. A unit has a buffer of values, into which
+/// pulls arrive, and a buffer of gradients, from which pushes leave, from the first call on that needs them; or the
+/// caller names memory of its own, which may go when the pull or push is complete. Servers of this host read and write
+/// memory of the arena in place. Safe for several threads. The first error is latched: later calls throw it.
 ///
 /// If servers only average (--optimizer-on worker), a pull brings the mean gradient into the buffer of gradients.
 class Vector {
  public:
+  /// Bytes of payload.
+  struct Moved {
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+  };
+
   /// Throws usage if the job's options ask for something that a vector does not have. `arena` and `member` outlive it,
   /// and the links to all servers are open.
   Vector(Membership& member, Arena& arena, std::vector<UnitSpec> units);
@@ -45,8 +52,15 @@ class Vector {
   /// Agrees with the servers on the layout, and begins the pull of all units in the version that the job begins with,
   /// which it returns. In a new job the vector begins with worker 0's values. If servers only average, nothing moves.
   std::uint64_t start();
-  void push(std::size_t unit, std::uint64_t step);
-  void pull(std::size_t unit, std::uint64_t version);
+  /// The first half of start: agrees with the servers on the layout. Worker 0 of a new job has to call `begin` for each
+  /// unit after it.
+  std::uint64_t agree();
+  /// Begins the pull of a unit in the version that the job begins with. In a new job worker 0's memory holds the unit's
+  /// first values. Throws usage if servers only average. Here and in `push` and `pull`, null memory is the vector's
+  /// own.
+  void begin(std::size_t unit, float* values);
+  void push(std::size_t unit, std::uint64_t step, const float* from);
+  void pull(std::size_t unit, std::uint64_t version, float* into);
   void push_pull(std::size_t unit, std::uint64_t step);
   /// Waits for the last pull of the unit, in at least this version, until the moment; returns whether it is there.
   bool wait(std::size_t unit, std::uint64_t version, Moment until);
@@ -59,6 +73,10 @@ class Vector {
   void save(std::uint64_t version);
   /// The mean staleness of this worker's gradients since the last call.
   double take_staleness();
+  /// The bytes that all pushes and pulls of this worker have moved so far, but for those of `start` and `begin`.
+  Moved moved();
+  /// The bytes that one push and one pull of the unit move.
+  Moved predict(std::size_t unit) const;
 
  private:
   /// Takes the lock; a thread that waits for the servers under the lock makes way.
@@ -66,19 +84,27 @@ class Vector {
   auto locked(Body body);
   bool wait_until(const std::function<bool()>& done, Moment until);
   void check_unit(std::size_t unit) const;
-  Elements target(std::size_t unit);
-  ConstElements pushed(std::size_t unit, std::uint64_t step);
+  /// The unit's buffer, which the first call makes.
+  std::span<float> buffer(std::vector<Buffer>& buffers, std::size_t unit, Category category);
+  Elements target(std::size_t unit, float* memory);
+  ConstElements pushed(std::size_t unit, std::uint64_t step, const float* memory);
+  /// Throws usage if `agree` and `start` were not called.
+  void require_agreed() const;
   void make_compression();
   [[noreturn]] void latch(const Error& error);
 
   Membership& member_;
+  Arena& arena_;
   const Layout layout_;
   const bool servers_update_;
-  std::vector<Buffer> values_;
-  std::vector<Buffer> gradients_;
   std::unique_ptr<optim::Codec> codec_;  ///< null: gradients are not compressed
   std::optional<worker::ErrorFeedback> feedback_;
   std::optional<worker::Compressor> compressor_;
+
+  std::mutex memory_mutex_;
+  // Guarded by memory_mutex_; a buffer stays where it is.
+  std::vector<Buffer> values_;
+  std::vector<Buffer> gradients_;
 
   std::atomic<unsigned> entering_{0};  ///< threads that want the lock
   std::mutex mutex_;
@@ -86,6 +112,7 @@ class Vector {
   std::condition_variable entered_;
   std::optional<Error> error_;
   std::optional<worker::PsClient> client_;
+  bool agreed_ = false;
 };
 
 }  // namespace psring::c

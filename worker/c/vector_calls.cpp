@@ -87,16 +87,73 @@ psring_status psring_vector_start(psring_vector* vector, uint64_t* version) {
   });
 }
 
+psring_status psring_vector_unit(psring_vector* vector, size_t unit, size_t* count, uint64_t* pushed,
+                                 uint64_t* pulled) {
+  return on(vector, "psring_vector_unit", [&](Vector& open) {
+    require(count, "psring_vector_unit: count");
+    require(pushed, "psring_vector_unit: pushed");
+    require(pulled, "psring_vector_unit: pulled");
+    const Vector::Moved moved = open.predict(unit);
+    *count = open.layout().units[unit].elements;
+    *pushed = moved.sent;
+    *pulled = moved.received;
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_vector_agree(psring_vector* vector, uint64_t* version) {
+  return on(vector, "psring_vector_agree", [&](Vector& open) {
+    require(version, "psring_vector_agree: version");
+    *version = open.agree();
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_vector_begin(psring_vector* vector, size_t unit, float* values) {
+  return on(vector, "psring_vector_begin", [&](Vector& open) {
+    require(values, "psring_vector_begin: values");
+    open.begin(unit, values);
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_push_from(psring_vector* vector, size_t unit, uint64_t step, const float* gradients) {
+  return on(vector, "psring_push_from", [&](Vector& open) {
+    require(gradients, "psring_push_from: gradients");
+    open.push(unit, step, gradients);
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_pull_into(psring_vector* vector, size_t unit, uint64_t version, float* values) {
+  return on(vector, "psring_pull_into", [&](Vector& open) {
+    require(values, "psring_pull_into: values");
+    open.pull(unit, version, values);
+    return PSRING_OK;
+  });
+}
+
+psring_status psring_vector_moved(psring_vector* vector, uint64_t* sent, uint64_t* received) {
+  return on(vector, "psring_vector_moved", [&](Vector& open) {
+    require(sent, "psring_vector_moved: sent");
+    require(received, "psring_vector_moved: received");
+    const Vector::Moved moved = open.moved();
+    *sent = moved.sent;
+    *received = moved.received;
+    return PSRING_OK;
+  });
+}
+
 psring_status psring_push(psring_vector* vector, size_t unit, uint64_t step) {
   return on(vector, "psring_push", [&](Vector& open) {
-    open.push(unit, step);
+    open.push(unit, step, nullptr);
     return PSRING_OK;
   });
 }
 
 psring_status psring_pull(psring_vector* vector, size_t unit, uint64_t version) {
   return on(vector, "psring_pull", [&](Vector& open) {
-    open.pull(unit, version);
+    open.pull(unit, version, nullptr);
     return PSRING_OK;
   });
 }

@@ -227,7 +227,8 @@ typedef struct psring_unit {
 /* Makes the job's vector; there is one. All workers name the same units. The vector belongs to the job. */
 PSRING_API psring_status psring_vector_open(psring_job* job, const psring_unit* units, size_t count,
                                             psring_vector** vector);
-/* Returns a tensor's values and gradients, zeros at first. Tensors begin at multiples of 256 elements of their unit. */
+/* Returns a tensor's values and gradients, zeros at first. Tensors begin at multiples of 256 elements of their unit.
+ * The first call for a unit makes the unit's memory, unless psring_vector_start has. */
 PSRING_API psring_status psring_vector_tensor(psring_vector* vector, size_t unit, size_t tensor, float** values,
                                               float** gradients, size_t* count);
 /* Waits until the servers have taken the layout. A new job begins with the values that rank 0 has in its memory. Sets
@@ -242,6 +243,24 @@ PSRING_API psring_status psring_push_pull(psring_vector* vector, size_t unit, ui
  * PSRING_PENDING. With a timeout of 0 they are tests. */
 PSRING_API psring_status psring_wait_pull(psring_vector* vector, size_t unit, uint64_t version, double timeout);
 PSRING_API psring_status psring_wait_push(psring_vector* vector, size_t unit, double timeout);
+/* For programs whose units have memory only while a step needs it (ZeRO's stages 2 and 3), in place of
+ * psring_vector_start, psring_push and psring_pull: the caller gives the memory of a whole unit (psring_allocate_for is
+ * best, as servers of the host read and write it in place), and may release it when the push or pull is complete.
+ *
+ * psring_vector_agree is psring_vector_start without the values. After it, rank 0 of a new job calls
+ * psring_vector_begin for each unit, with the unit's first values; any other rank may, to get them. It is a pull:
+ * psring_wait_pull waits. */
+PSRING_API psring_status psring_vector_agree(psring_vector* vector, uint64_t* version);
+PSRING_API psring_status psring_vector_begin(psring_vector* vector, size_t unit, float* values);
+PSRING_API psring_status psring_push_from(psring_vector* vector, size_t unit, uint64_t step, const float* gradients);
+PSRING_API psring_status psring_pull_into(psring_vector* vector, size_t unit, uint64_t version, float* values);
+/* Sets a unit's number of elements, padding included, and the bytes of payload that one push of it sends and one pull
+ * receives. */
+PSRING_API psring_status psring_vector_unit(psring_vector* vector, size_t unit, size_t* count, uint64_t* pushed,
+                                            uint64_t* pulled);
+/* Sets the bytes of payload that this worker's pushes have sent and its pulls have received so far, without those of
+ * the start. Those of operations in flight may be missing. */
+PSRING_API psring_status psring_vector_moved(psring_vector* vector, uint64_t* sent, uint64_t* received);
 /* This worker pushes nothing more. Under ssp and asp it has to be called before PSRING_FINAL is pulled. */
 PSRING_API psring_status psring_vector_finish(psring_vector* vector);
 /* Saves the servers' state of this version, which all workers have pulled, in the job's checkpoint folder
