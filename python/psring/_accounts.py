@@ -69,3 +69,8 @@ def predicted(group: Group, collective: Collective, count: int, kind: Type) -> M
     sent, received = c_uint64(), c_uint64()
     call("predict", group.handle, collective, count, kind, byref(sent), byref(received))
     return Moved(sent.value, received.value)
+
+
+def booked_by_purpose(job: Job) -> dict[str, Booked]:
+    """The bytes of memory that the job has booked at this worker, by the purpose's name."""
+    return {purpose.name.lower(): booked(job, purpose) for purpose in Purpose}

@@ -1,15 +1,15 @@
-"""The passes through a Sharded module: when a unit's values have to be here, and when they may go."""
+"""The passes through a module of flat units: when a unit's values have to be here, and when they may go."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
 
-from .._library import UsageError
-from ._flat import FlatUnit
+from .._library import Error, UsageError
+from ._flat import FlatUnit, Slot
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -30,58 +30,76 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 class Passes:
     """Gathers a unit before the first of its modules runs, and frees it after all of them have run. Autograd saves views of
     a unit's values as their places in the unit, so that the memory can go; a backward pass that needs them gathers the unit
-    again. Where a module runs with autograd outside of a forward pass of Sharded, as a checkpoint's recomputation does, the
-    values stay until the unit's gradients are complete.
+    again. Where a module runs with autograd outside of a forward pass of the whole, as a checkpoint's recomputation does,
+    the values stay until the unit's gradients are complete.
 
-    In stages 1 and 2 all values stay, and a module only waits for them."""
+    If the units' home keeps all values, a module only waits for them."""
 
-    def __init__(self, units: Sequence[FlatUnit], modules: Sequence[Sequence[nn.Module]], prefetch: int) -> None:
+    def __init__(
+        self, units: Sequence[FlatUnit], prefetch: int, ended: Callable[[bool], None] = lambda _failed: None
+    ) -> None:
+        """`ended`: called at the end of a backward pass; a pass that fails is raised after it."""
         self._units = units
         self._prefetch = prefetch
-        self._frees = units[0].stage == 3
+        self._ended = ended
+        self._frees = not units[0].home.keeps
         self._hooks: Any = None
-        for index, (unit, parts) in enumerate(zip(units, modules)):
-            unit.index = index
-            unit.modules = len(parts)
-            for number, part in enumerate(parts):
+        self._in_backward = False
+        self._error: BaseException | None = None  # of a hook of this backward pass
+        for unit in units:
+            for number, part in enumerate(unit.modules):
                 handle = part.register_forward_pre_hook(lambda _module, _inputs, unit=unit: self._before(unit))
                 # Before hooks that read parameters, such as that of weight_norm.
                 part._forward_pre_hooks.move_to_end(handle.id, last=False)
-                part.register_forward_hook(
-                    lambda _module, _inputs, outputs, unit=unit, number=number: self._after(unit, number, outputs)
-                )
+                if self._frees:
+                    part.register_forward_hook(
+                        lambda _module, _inputs, outputs, unit=unit, number=number: self._after(unit, number, outputs)
+                    )
 
-    def begin(self) -> None:
-        """A forward pass begins."""
+    # --- forward ---
+
+    def forward(self, module: nn.Module, inputs: Any, keywords: Any) -> Any:
+        """Calls the module, and notices when a backward pass of what it returns begins."""
+        self._is_within_backward()
+        self._begin()
+        try:
+            outputs = module(*inputs, **keywords)
+        finally:
+            self._end()
+        for tensor in tensors_in(outputs):
+            if tensor.requires_grad:
+                tensor.register_hook(self._on_gradient)
+        return outputs
+
+    def _begin(self) -> None:
         for unit in self._units:
             unit.begin_pass()
         if self._frees and torch.is_grad_enabled():
             self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack)
             self._hooks.__enter__()
 
-    def end(self) -> None:
-        """A forward pass has ended."""
+    def _end(self) -> None:
         if self._hooks is not None:
             hooks, self._hooks = self._hooks, None
             hooks.__exit__(None, None, None)
         for unit in self._units:
             unit.end_pass()
 
-    def end_backward(self) -> None:
-        for unit in self._units:
-            unit.end_backward()
-
     def _before(self, unit: FlatUnit) -> None:
-        unit.running += 1
+        if self._is_within_backward():  # a checkpoint computes again
+            self.run(self._bring, unit)
+        else:
+            self._bring(unit)
+        unit.mark_used()
+
+    def _bring(self, unit: FlatUnit) -> None:
         with torch.no_grad():
             unit.gather()
             if self._frees:
+                unit.running += 1
                 self._gather_ahead(range(unit.index + 1, len(self._units)), lambda other: other.expected)
-        unit.mark_used()
 
     def _after(self, unit: FlatUnit, number: int, outputs: Any) -> None:
-        if not self._frees:
-            return
         unit.running -= 1
         unit.finished.add(number)
         if self._hooks is None and torch.is_grad_enabled():
@@ -91,7 +109,7 @@ class Passes:
                 f"psring: a module of unit '{unit.name}' returns a parameter, or a view of one: its memory is freed after "
                 "the call; return a copy"
             )
-        if unit.running == 0 and len(unit.finished) == unit.modules:
+        if unit.running == 0 and len(unit.finished) == len(unit.modules):
             unit.finished.clear()
             unit.free()
 
@@ -100,6 +118,79 @@ class Passes:
         for index in candidates[: self._prefetch]:
             if wanted(self._units[index]):
                 self._units[index].begin_gather()
+
+    # --- backward ---
+
+    def _on_gradient(self, _gradient: torch.Tensor) -> None:
+        self.begin_backward()
+
+    def begin_backward(self) -> bool:
+        """A backward pass has begun, or goes on. False: no pass calls this, but a program that looks at a saved tensor."""
+        if not self._in_backward:
+            try:
+                torch.autograd.Variable._execution_engine.queue_callback(self._finish_backward)
+            except RuntimeError:
+                return False
+            self._in_backward = True
+        return True
+
+    def _is_within_backward(self) -> bool:
+        """Does a backward pass call this? Ends the last pass if it has ended by an exception, which runs no callback."""
+        if not self._in_backward:
+            return False
+        try:
+            torch.autograd.Variable._execution_engine.queue_callback(lambda: None)
+        except RuntimeError:
+            self._end_backward(failed=True)
+        return self._in_backward
+
+    def run(self, body: Callable[..., None], *arguments: Any) -> None:
+        """Calls `body` from a hook of the backward pass. The pass raises its error at its end, and does nothing more until
+        then: PyTorch would keep what is left of a pass that a hook ends by an exception, and hang at the process's end."""
+        if not self.begin_backward():
+            return body(*arguments)
+        if self._error is not None:
+            return
+        try:
+            body(*arguments)
+        except BaseException as error:
+            self._error = error
+
+    def arrived(self, slot: Slot) -> None:
+        """Backward has accumulated the parameter's gradient: the unit's values go with its last one."""
+        unit = slot.unit
+        if slot.ready:
+            raise UsageError(f"psring: two gradients of '{slot.name}' in one backward pass")
+        if not unit.used:
+            raise UsageError(
+                f"psring: '{slot.name}' was used, but no module of its unit '{unit.name}' was called: its values were not "
+                "there; an auto_wrap_policy can put it into the unit of the module that uses it"
+            )
+        slot.ready = True
+        unit.missing -= 1
+        if unit.missing == 0:
+            if unit.changed():
+                raise UsageError(f"psring: unit '{unit.name}' was updated between its forward and its backward pass")
+            unit.free()
+
+    def _finish_backward(self) -> None:
+        error, self._error = self._error, None
+        try:
+            self._end_backward(failed=error is not None)
+        except Error:
+            if error is None:
+                raise
+        if error is not None:
+            raise error
+
+    def _end_backward(self, failed: bool) -> None:
+        self._in_backward = False
+        self._error = None
+        try:
+            self._ended(failed)
+        finally:
+            for unit in self._units:
+                unit.end_backward()
 
     # --- saved tensors ---
 
@@ -114,10 +205,36 @@ class Passes:
         if isinstance(kept, torch.Tensor):
             return kept
         unit, size, stride, offset = kept
-        if not unit.is_here():
-            if unit.changed():
-                raise UsageError(f"psring: unit '{unit.name}' was updated between its forward and its backward pass")
-            unit.gather()
-            self._gather_ahead(range(unit.index - 1, -1, -1), lambda other: other.saved and other.missing > 0)
+        self.run(self._bring_again, unit)
+        if self._error is not None or unit.whole is None:
+            return torch.full((), float("nan")).expand(size)
         unit.read = True
         return unit.whole.as_strided(size, stride, offset)
+
+    def _bring_again(self, unit: FlatUnit) -> None:
+        if unit.is_here():
+            return
+        if unit.changed():
+            raise UsageError(f"psring: unit '{unit.name}' was updated between its forward and its backward pass")
+        unit.gather()
+        self._gather_ahead(range(unit.index - 1, -1, -1), lambda other: other.saved and other.missing > 0)
+
+
+def put_values(units: Iterable[FlatUnit], state: dict[str, Any], prefix: str) -> None:
+    """Puts copies of the values into a state that was collected while the units were freed. A unit has memory only while it
+    is copied."""
+    names: dict[int, list[str]] = {}
+    for name, value in state.items():
+        if name.startswith(prefix) and isinstance(value, torch.Tensor) and value.numel() > 0:
+            names.setdefault(value.data_ptr(), []).append(name)
+    with torch.no_grad():
+        for unit in units:
+            was_here = unit.is_here()
+            places = [slot.parameter.data_ptr() for slot in unit.slots]
+            unit.gather()
+            for slot, place in zip(unit.slots, places):
+                value = slot.parameter.detach().clone()
+                for name in names.get(place, ()):
+                    state[name] = value
+            if not was_here:
+                unit.free()

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import types
-from collections import deque
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator
 
 import torch
-from torch import distributed as dist
 from torch import nn
 
-from .._accounts import Booked, Moved, Purpose, book, booked, moved
+from .._accounts import Booked, Moved, Purpose, book, booked_by_purpose, moved
 from .._job import Op, Type
 from .._library import UsageError
-from ._flat import FlatUnit, Slot
+from ._flat import Departures, Slot
 from ._optimizer import check_optimizer, require_elementwise
-from ._passes import Passes, tensors_in
+from ._passes import Passes
+from ._shards import Shards
 from ._sharded_state import ShardedState
-from ._units import Policy, check_parameters, make_units
+from ._units import Policy, check_parameters, make_units, refuse_conversion, sort_by_calls
 from ._vector import broadcast
 from .backend import process_group_of, split_all
 
@@ -75,28 +74,27 @@ class Sharded(nn.Module):
         values = [*(p.data for p in module.parameters()), *module.buffers()]
         broadcast(self._world, [value for value in values if value.numel() > 0])
         group_of = {id(p): n for n, group in enumerate(optimizer.param_groups) for p in group["params"]}
-        place = {id(part): number for number, part in enumerate(module.modules())}
-        units.sort(key=lambda unit: place[id(unit.modules[0])])  # a module before those that it calls
+        sort_by_calls(units, module)
         traffic = split_all(self._group)
-        self._units = [
-            FlatUnit(unit, {name: group_of[id(p)] for name, p in unit.parameters.items()}, traffic, stage)
-            for unit in units
+        self._shards = [
+            Shards(index, unit, {name: group_of[id(p)] for name, p in unit.parameters.items()}, traffic, stage)
+            for index, unit in enumerate(units)
         ]
+        self._units = [shards.unit for shards in self._shards]
         self._optimizer = optimizer
         self._optimizer_bytes = 0
         self._unused = find_unused_parameters
         self._syncs = True
-        self._in_backward = False
         self._next = len(self._units)  # units from here on are being reduced in this backward pass
-        self._flying: deque[FlatUnit] = deque()
-        self._passes = Passes(self._units, [unit.modules for unit in units], prefetch)
-        self._state = ShardedState(module, optimizer, self._units, self._world, self.synchronize)
+        self._departures = Departures(bounded=stage > 1)
+        self._passes = Passes(self._units, prefetch, self._end_backward)
+        self._state = ShardedState(module, optimizer, self._shards, self._world, self.synchronize)
         self._hook()
 
     def _hook(self) -> None:
         for unit in self._units:
             for slot in unit.slots:
-                slot.handle = slot.node.register_hook(lambda *_gradients, slot=slot: self._accumulated(slot))
+                slot.handle = slot.node.register_hook(lambda *_gradients, slot=slot: self._passes.run(self._accumulated, slot))
         step = self._optimizer.step
         self._optimizer._psring = True  # type: ignore[attr-defined]
         self._optimizer.step = types.MethodType(_update(self, step), self._optimizer)  # type: ignore[method-assign]
@@ -109,81 +107,34 @@ class Sharded(nn.Module):
             raise UsageError("psring: this process was forked from a worker, and is none: the model belongs to the worker")
         if self._buffers and self.training and self._syncs:
             broadcast(self._world, self._buffers)
-        if self._in_backward:  # the last backward pass has ended by an exception
-            self._forget_backward()
         self._begin_gathers()
-        self._passes.begin()
-        try:
-            outputs = self.module(*inputs, **keywords)
-        finally:
-            self._passes.end()
-        for tensor in tensors_in(outputs):
-            if tensor.requires_grad:
-                tensor.register_hook(lambda _gradient: self._begin_backward())
-        return outputs
+        return self._passes.forward(self.module, inputs, keywords)
 
     # --- backward ---
 
-    def _begin_backward(self) -> None:
-        if not self._in_backward:
-            self._in_backward = True
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
-
     def _accumulated(self, slot: Slot) -> None:
         """After backward has accumulated the parameter's gradient."""
-        self._begin_backward()
         unit = slot.unit
-        if slot.ready:
-            raise UsageError(f"psring: two gradients of '{slot.name}' in one backward pass")
-        if not unit.used:
-            raise UsageError(
-                f"psring: '{slot.name}' was used, but no module of its unit '{unit.name}' was called: its values were not "
-                "there; an auto_wrap_policy can put it into the unit of the module that uses it"
-            )
-        slot.ready = True
-        unit.missing -= 1
-        if self._syncs:
-            unit.place(slot)
-        if unit.missing == 0:
-            self._completed(unit)
-
-    def _completed(self, unit: FlatUnit) -> None:
-        """All gradients of the unit are complete."""
-        if unit.changed():
-            raise UsageError(f"psring: unit '{unit.name}' was updated between its forward and its backward pass")
-        unit.free()
+        self._passes.arrived(slot)
         if not self._syncs:
             return
+        unit.place(slot)
         # All ranks reduce in one order, whatever the order in which their gradients are complete.
         while self._next > 0 and self._units[self._next - 1].missing == 0:
             self._next -= 1
-            self._reduce(self._units[self._next])
+            self._departures.begin(self._units[self._next])
 
-    def _reduce(self, unit: FlatUnit) -> None:
-        """Begins to reduce a unit. In stages 2 and 3 one whole gradient is on its way while the next one is computed."""
-        if self.stage > 1 and self._flying:
-            self._flying.popleft().absorb()
-        unit.begin_reduce()
-        self._flying.append(unit)
-
-    def _end_backward(self) -> None:
+    def _end_backward(self, failed: bool) -> None:
         begun = any(slot.ready for unit in self._units for slot in unit.slots)
         lacking = [slot for unit in self._units for slot in unit.slots if not slot.ready]
         try:
-            if begun and self._syncs:
+            if begun and self._syncs and not failed:
                 self._reduce_rest(lacking)
         finally:
-            self._in_backward = False
             self._next = len(self._units)
-            self._passes.end_backward()
-
-    def _forget_backward(self) -> None:
-        self._in_backward = False
-        self._next = len(self._units)
-        self._flying.clear()
-        self._passes.end_backward()
-        for unit in self._units:
-            unit.gradient = unit.reducing = None
+            self._departures.forget()  # those of a pass that has failed
+            for unit in self._units:
+                unit.gradient = None
 
     def _reduce_rest(self, lacking: list[Slot]) -> None:
         """Reduces the units that backward has not completed, and waits for all."""
@@ -198,9 +149,8 @@ class Sharded(nn.Module):
             slot.unit.place(slot)
         while self._next > 0:
             self._next -= 1
-            self._reduce(self._units[self._next])
-        while self._flying:
-            self._flying.popleft().absorb()
+            self._departures.begin(self._units[self._next])
+        self._departures.wait()
 
     # --- the update ---
 
@@ -235,7 +185,7 @@ class Sharded(nn.Module):
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """Scales the gradients so that their norm over all parameters is at most `max_norm`; returns the norm before. All
         workers call it, between backward and the update."""
-        gradients = [s.parameter.grad for unit in self._units for s in unit.segments if s.parameter.grad is not None]
+        gradients = [s.parameter.grad for each in self._shards for s in each.segments if s.parameter.grad is not None]
         gradients = [gradient for gradient in gradients if gradient.numel() > 0]
         if norm_type == float("inf"):
             total = torch.tensor([max((float(g.abs().max()) for g in gradients), default=0.0)], dtype=torch.float64)
@@ -267,9 +217,9 @@ class Sharded(nn.Module):
         try:
             yield
         finally:
-            for unit in self._units:
-                unit.store()
-                unit.free()
+            for shards in self._shards:
+                shards.store()
+                shards.unit.free()
 
     def traffic(self) -> tuple[Moved, Moved]:
         """The bytes that this worker has moved for values and gradients, and those that the formulas give for these
@@ -277,28 +227,26 @@ class Sharded(nn.Module):
         self.synchronize()
         self._world.barrier()
         predicted = Moved(0, 0)
-        for unit in self._units:
-            predicted = predicted.plus(unit.predicted)
-        return moved(self._units[0].group), predicted
+        for shards in self._shards:
+            predicted = predicted.plus(shards.predicted)
+        return moved(self._shards[0].group), predicted
 
     def step_bytes(self, accumulate: int = 1) -> Moved:
         """The bytes of a step with so many forward and backward passes, each of them reduced. Stage 3 gathers for a backward
         pass the units whose values it has read in the last one."""
         total = Moved(0, 0)
-        for unit in self._units:
-            passes = accumulate * (1 + unit.read) if self.stage == 3 else 1
-            for part in (*[unit.gather_bytes] * passes, *[unit.reduce_bytes] * accumulate):
+        for shards in self._shards:
+            passes = accumulate * (1 + shards.unit.read) if self.stage == 3 else 1
+            for part in (*[shards.gather_bytes] * passes, *[shards.reduce_bytes] * accumulate):
                 total = total.plus(part)
         return total
 
     def memory(self) -> dict[str, Booked]:
         """The bytes that this worker's job has booked by purpose: now, and at their peak."""
-        return {purpose.name.lower(): booked(self.job, purpose) for purpose in Purpose}
+        return booked_by_purpose(self.job)
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-        probe = torch.zeros(1)
-        if fn(probe).data_ptr() != probe.data_ptr():
-            raise UsageError("psring: a Sharded keeps its parameters where they are: convert the module before")
+        refuse_conversion("Sharded", fn)
         return self
 
     def __deepcopy__(self, _memo: Any) -> Any:

@@ -10,7 +10,9 @@ from torch import nn
 
 from .._job import Group
 from .._library import UsageError
-from ._flat import FlatUnit, Segment, Slot
+from ._flat import Slot
+from ._passes import put_values
+from ._shards import Segment, Shards
 from ._vector import Vector
 
 
@@ -22,16 +24,17 @@ class ShardedState:
         self,
         module: nn.Module,
         optimizer: torch.optim.Optimizer,
-        units: Sequence[FlatUnit],
+        shards: Sequence[Shards],
         group: Group,
         synchronize: Callable[[], None],
     ) -> None:
         self._module = module
         self._optimizer = optimizer
-        self._units = units
+        self._shards = shards
+        self._units = [each.unit for each in shards]
         self._group = group
         self._synchronize = synchronize
-        self._slots = {id(slot.parameter): slot for unit in units for slot in unit.slots}
+        self._slots = {id(slot.parameter): slot for unit in self._units for slot in unit.slots}
         # The parameters of each of the optimizer's groups, in the order that a state numbers them.
         self._numbers: list[list[int]] = []
         self._at: dict[int, int] = {}  # number by id of a parameter
@@ -47,33 +50,19 @@ class ShardedState:
 
     def _fill(self, _module: nn.Module, state: dict[str, Any], prefix: str, _metadata: Any) -> None:
         """After a state was collected: in stage 3 its parameters have no values yet."""
-        if self._units[0].stage < 3:
+        if self._shards[0].keeps:
             self._synchronize()
-            return
-        names: dict[int, list[str]] = {}
-        for name, value in state.items():
-            if name.startswith(prefix) and isinstance(value, torch.Tensor) and value.numel() > 0:
-                names.setdefault(value.data_ptr(), []).append(name)
-        with torch.no_grad():
-            for unit in self._units:
-                was_here = unit.is_here()
-                places = [slot.parameter.data_ptr() for slot in unit.slots]
-                unit.gather()
-                for slot, place in zip(unit.slots, places):
-                    value = slot.parameter.detach().clone()
-                    for name in names.get(place, ()):
-                        state[name] = value
-                if not was_here:
-                    unit.free()
+        else:
+            put_values(self._units, state, prefix)
 
     def _before_load(self, *_arguments: Any) -> None:
         for unit in self._units:
             unit.gather()
 
     def _after_load(self, *_arguments: Any) -> None:
-        for unit in self._units:
-            unit.store()
-            unit.free()
+        for shards in self._shards:
+            shards.store()
+            shards.unit.free()
 
     # --- the optimizer ---
 
@@ -82,8 +71,8 @@ class ShardedState:
         optimizer = self._optimizer
         before = {self._at[id(p)]: state for p, state in optimizer.state.items()}
         self.segments: list[list[Segment]] = [[] for _ in optimizer.param_groups]
-        for unit in self._units:
-            for segment in unit.segments:
+        for shards in self._shards:
+            for segment in shards.segments:
                 self.segments[segment.number].append(segment)
         for group, segments in zip(optimizer.param_groups, self.segments):
             group["params"] = [segment.parameter for segment in segments]
@@ -122,9 +111,9 @@ class ShardedState:
                 copy = value.clone() if isinstance(value, torch.Tensor) else value
                 whole.setdefault(self._at[id(slot.parameter)], {})[key] = copy
             return
-        unit = segment.unit
-        flat = torch.zeros(unit.count, dtype=value.dtype)
-        flat[unit.first + segment.begin : unit.first + segment.end].copy_(value)
+        shards = segment.shards
+        flat = torch.zeros(shards.unit.count, dtype=value.dtype)
+        flat[shards.first + segment.begin : shards.first + segment.end].copy_(value)
         vector = Vector(flat, moves_only=True)
         self._group.all_gather_at(vector.at, vector.count, None, vector.kind, vector).wait()
         for slot in slots:
@@ -170,11 +159,11 @@ class ShardedState:
             ):
                 own[key] = self._common(segment, key, entries)
                 continue
-            flat = torch.zeros(segment.unit.count, dtype=first.dtype)
+            flat = torch.zeros(segment.shards.unit.count, dtype=first.dtype)
             for slot, value in entries:
                 if value is not None:
                     slot.of(flat).copy_(value)
-            begin = segment.unit.first
+            begin = segment.shards.first
             own[key] = flat[begin + segment.begin : begin + segment.end].clone()
         return own
 
@@ -186,6 +175,6 @@ class ShardedState:
             if (value is None) != (theirs is None) or (value is not None and bool(theirs != value)):
                 raise UsageError(
                     f"psring: the optimizer's {key} of '{slot.name}' is {value}, of '{other.name}' {theirs}: a unit "
-                    f"('{segment.unit.name}') has only one; an auto_wrap_policy can put them into different units"
+                    f"('{segment.shards.unit.name}') has only one; an auto_wrap_policy can put them into different units"
                 )
         return value

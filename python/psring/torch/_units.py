@@ -106,6 +106,12 @@ def _merged(units: list[Unit]) -> list[Unit]:
     return merged
 
 
+def sort_by_calls(units: list[Unit], root: nn.Module) -> None:
+    """Puts a module's unit before those of the modules that it calls, in the order of registration."""
+    place = {id(part): number for number, part in enumerate(root.modules())}
+    units.sort(key=lambda unit: place[id(unit.modules[0])])
+
+
 def check_parameters(root: nn.Module) -> None:
     """Refuses parameters that psring cannot hold."""
     for name, parameter in root.named_parameters():
@@ -122,3 +128,10 @@ def check_parameters(root: nn.Module) -> None:
 
 def _refusal(name: str, fault: str) -> UsageError:
     return UsageError(f"psring: the parameter '{name}' {fault}")
+
+
+def refuse_conversion(what: str, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Refuses a function of nn.Module._apply that would replace parameters, such as that of `double()`."""
+    probe = torch.zeros(1)
+    if fn(probe).data_ptr() != probe.data_ptr():
+        raise UsageError(f"psring: a {what} keeps its parameters where they are: convert the module before")
