@@ -24,13 +24,14 @@ import psring.torch
 import server_test
 
 torch.set_num_threads(1)
-culprit, folder = sys.argv[1:]
+culprit, folder, zero = sys.argv[1:]
 rank, first = int(os.environ["RANK"]), os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
 module = server_test.net()
 update = server_test.optimizer_of("adamw", module)
 heartbeat = ("--heartbeat-timeout", str(server_test.HEARTBEAT))
 model = psring.torch.ParameterServer(
-    module, update, checkpoint_dir=folder + "/saved", resume="auto", options=heartbeat, out=f"{folder}/run-{first:d}")
+    module, update, checkpoint_dir=folder + "/saved", resume="auto", options=heartbeat, out=f"{folder}/run-{first:d}",
+    zero=int(zero))
 begun = model.steps
 while model.steps < server_test.STEPS:
     if first and model.steps == 7:
@@ -44,8 +45,8 @@ while model.steps < server_test.STEPS:
     update.step()
     if model.steps % 3 == 0:
         model.save_checkpoint()
-model.close()
 torch.save((begun, dict(module.state_dict())), f"{folder}/{rank}")
+model.close()
 """
 
 # Plain DDP over the backend, with a checkpoint of the program's own.
@@ -129,26 +130,26 @@ def end_group(job):
 
 
 class Restarts(unittest.TestCase):
-    def trained(self, program, culprit, folder, *arguments):
-        """The step that the processes began with at last, and the parameters of both ranks."""
+    def trained(self, program, culprit, folder, *arguments, more=()):
+        """The step that the processes began with at last, and the parameters of both ranks. `more`: of the program."""
         folder.mkdir()
         (folder / "train.py").write_text(program)
-        done = start("--nproc", "2", *arguments, "train.py", culprit, str(folder), folder=folder)
+        done = start("--nproc", "2", *arguments, "train.py", culprit, str(folder), *more, folder=folder)
         self.assertEqual(done.returncode, 0, done.stderr)
         (begun, left), (_, right) = (torch.load(folder / str(rank)) for rank in (0, 1))
         for name in left:
             self.assertTrue(torch.equal(left[name], right[name]), name)
         return begun, left, done.stderr
 
-    def check(self, program, culprits, *arguments):
+    def check(self, program, culprits, *arguments, more=()):
         """With each of the culprits, which fail in step 7, the job ends as an undisturbed one does."""
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            begun, whole, said = self.trained(program, "nobody", folder / "nobody", *arguments)
+            begun, whole, said = self.trained(program, "nobody", folder / "nobody", *arguments, more=more)
             self.assertEqual((begun, said), (0, ""))
             for culprit, peer in culprits.items():
                 restarts = (*arguments, "--max-restarts", "1")
-                begun, again, said = self.trained(program, culprit, folder / culprit, *restarts)
+                begun, again, said = self.trained(program, culprit, folder / culprit, *restarts, more=more)
                 self.assertEqual(begun, 6)
                 self.assertIn("psring.run: restart 1 of 1", said)
                 self.assertIn(peer, said)
@@ -157,7 +158,13 @@ class Restarts(unittest.TestCase):
 
     def test_ends_with_the_same_parameters(self):
         culprits = {"worker": "worker 1", "server": "server 1", "stopped": "worker 1"}
-        self.check(PROGRAM, culprits, "--servers", "2")
+        self.check(PROGRAM, culprits, "--servers", "2", more=("1",))
+
+    def test_ends_with_the_same_parameters_that_no_worker_keeps(self):
+        culprits = {"worker": "worker 1", "server": "server 1"}
+        for zero in ("2", "3"):
+            with self.subTest(zero=zero):
+                self.check(PROGRAM, culprits, "--servers", "2", more=(zero,))
 
     def test_ddp_ends_with_the_same_parameters(self):
         self.check(DDP_PROGRAM, {"worker": "worker 1", "stopped": "worker 1"})

@@ -188,14 +188,14 @@ def tied(rank: int) -> list[Any]:
     return [losses[0], losses[-1], shared, value]
 
 
-def lost(rank: int, culprit: str, how: int, folder: str) -> Any:
+def lost(rank: int, culprit: str, how: int, folder: str, zero: int = 1) -> Any:
     """Worker 0 kills or stops worker 1 or the server. Returns what worker 0's next steps say, and after how long."""
     note = f"{folder}/pid"
     if rank == 1:
         with open(note + ".part", "w") as file:
             file.write(str(os.getpid()))
         os.rename(note + ".part", note)
-    model = train(rank, "sgd", 2, options=("--heartbeat-timeout", str(HEARTBEAT)), servers=1)
+    model = train(rank, "sgd", 2, options=("--heartbeat-timeout", str(HEARTBEAT)), servers=1, zero=zero)
     if rank == 0:
         with open(note) as file:
             victim = int(file.read()) if culprit == "worker" else model._served.servers.processes[0].pid
@@ -234,7 +234,7 @@ def misuse(rank: int) -> dict[str, str]:
     refused("sparse", lambda: make(nn.Embedding(4, 4, sparse=True)))
     refused("f64", lambda: make(net().double()))
     refused("updates", lambda: make(net(), updates="both"))
-    refused("zero", lambda: make(net(), zero=3))
+    refused("zero", lambda: make(net(), zero=4))
 
     module = net()
     optimizer = optimizer_of("sgd", module)
@@ -288,6 +288,18 @@ def misuse(rank: int) -> dict[str, str]:
     model._served.job.abort("the test is over")
     model._served._ended = True
     return said
+
+
+def leaves(module: nn.Module, recurse: bool, unwrapped_params: int) -> bool:
+    return recurse or not list(module.children())
+
+
+def failed_within_backward(rank: int) -> str:
+    """Attention uses the parameters of its output layer without a call of that layer: refused by a hook of backward."""
+    module = Tied()
+    model = psring.torch.ParameterServer(module, optimizer_of("sgd", module), auto_wrap_policy=leaves)
+    model(torch.ones(1, 2, dtype=torch.int64)).sum().backward()
+    return "accepted"
 
 
 class Pixels(torch.utils.data.Dataset):
@@ -396,6 +408,10 @@ class ParameterServerTest(unittest.TestCase):
                     self.assertIn(name, text)
                     self.assertLess(seconds, 2 * HEARTBEAT)
 
+    def test_a_process_ends_after_an_error_within_a_backward_pass(self) -> None:
+        for said in workers(failed_within_backward):
+            self.assertIn("no module of its unit 'block.self_attn.out_proj' was called", said)
+
     def test_samples_come_from_workers_of_a_data_loader(self) -> None:
         for state in workers(loaded):
             self.assertLess(far(alone("sgd"), state), 1e-6)
@@ -413,7 +429,7 @@ class ParameterServerTest(unittest.TestCase):
         self.assertIsInstance(said, dict, said)
         self.assertEqual(said.pop("fork"), "7")
         self.assertNotIn("accepted", said.values(), said)
-        self.assertIn("psring.torch.Sharded", said["zero"])
+        self.assertIn("expected 1, 2 or 3", said["zero"])
         self.assertIn("'forgotten.weight'", said["module that is not in the graph"])
         self.assertIn("no module of its unit '0' was called", said["no call"])
 

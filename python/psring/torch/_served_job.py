@@ -61,7 +61,15 @@ class ServedJob:
     _made = 0  # jobs that this process has joined: all workers join them in the same order
 
     def __init__(
-        self, servers: int, options: Sequence[str], *, steps: int, out: str | None, memory_bytes: int, timeout: float
+        self,
+        servers: int,
+        options: Sequence[str],
+        *,
+        strategy: str,
+        steps: int,
+        out: str | None,
+        memory_bytes: int,
+        timeout: float,
     ) -> None:
         store, rank, size = _store(timeout)
         key = os.environ.get("PSRING_KEY")
@@ -75,7 +83,7 @@ class ServedJob:
                     size,
                     key_file=key,
                     listen=os.environ.get("PSRING_LISTEN", "127.0.0.1:0"),
-                    strategy="ps",
+                    strategy=strategy,
                     steps=steps,
                     options=["--servers", str(servers), "--join-timeout", f"{timeout:g}", *options],
                     out=out or os.environ.get("PSRING_OUT"),

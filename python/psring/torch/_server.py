@@ -9,19 +9,23 @@ from typing import Any, Callable, Iterator
 import torch
 from torch import nn
 
+from .._accounts import Booked, Moved, booked_by_purpose
 from .._library import UsageError
-from .._vector import FINAL, Vector
-from ._held import Held, Slot, view_at
+from .._vector import Vector
+from ._flat import BLOCK, Slot
 from ._optimizer import check_optimizer, job_options, refuse_steps, the_group
+from ._passes import Passes, put_values
+from ._pushes import Pushes
+from ._served import Served, Step
 from ._served_job import ServedJob, newest_of, servers_of
-from ._units import Policy, Unit, check_parameters, make_units
+from ._units import Policy, Unit, check_parameters, make_units, refuse_conversion, sort_by_calls
 from ._vector import broadcast
 
 
 class ParameterServer(nn.Module):
     """Trains `module` through parameter servers. A unit's gradient is pushed during backward, as soon as it is complete;
-    a forward pass waits for the unit's new values when it needs them. Parameters and pushed gradients are views of memory
-    that servers of this host read and write in place.
+    a forward pass waits for the unit's new values when it needs them. Parameters and pushed gradients lie in memory that
+    servers of this host read and write in place.
 
     model = psring.torch.ParameterServer(model, optimizer)
     loss(model(x), y).backward(); optimizer.step()      # the loop stays as it was
@@ -32,7 +36,9 @@ class ParameterServer(nn.Module):
     consistency: "bsp" (all workers in step), "ssp:K" (at most K steps ahead of the slowest), or "asp" (nobody waits).
     servers: the number of server processes, which rank 0 starts on its host; None: that of `psring.run --servers`, or 1.
     compress: compression of gradients: "bf16", "int8", "sign", "top-k:ratio=R" or "random-k:ratio=R".
-    zero: 1: workers hold no optimizer state, and whole parameters and gradients. Stages 2 and 3 are Sharded's.
+    zero: what a worker does not hold whole: the optimizer's state (1), also gradients (2: a unit's goes when the servers
+        have it), also parameters (3: a unit's come for a pass, and go).
+    prefetch: zero=3: units that are fetched ahead of the one that a pass needs: 0, 1 or 2. None: 1.
     auto_wrap_policy: which modules are units, with the signature of FSDP's policies.
     find_unused_parameters: a parameter without gradient in a step counts as zeros; False: it is an error.
     schedule, steps: a schedule of the servers' learning rate, such as "cosine:warmup=100", and the length of the run.
@@ -50,6 +56,7 @@ class ParameterServer(nn.Module):
         servers: int | None = None,
         compress: str = "none",
         zero: int = 1,
+        prefetch: int | None = None,
         auto_wrap_policy: Policy | None = None,
         find_unused_parameters: bool = False,
         broadcast_buffers: bool = True,
@@ -65,11 +72,7 @@ class ParameterServer(nn.Module):
         super().__init__()
         if updates not in ("server", "mean"):
             raise UsageError(f"psring: updates={updates!r}: expected 'server' or 'mean'")
-        if zero != 1:
-            raise UsageError(
-                f"psring: zero={zero!r}: a worker of a ParameterServer holds whole parameters and gradients (zero=1); "
-                "psring.torch.Sharded shards them"
-            )
+        _refuse_zero(zero, prefetch, updates, consistency)
         if schedule != "constant" and steps < 1:
             raise UsageError(f"psring: schedule={schedule!r} needs steps=, the length of the run")
         if resume == "auto":
@@ -90,10 +93,15 @@ class ParameterServer(nn.Module):
         self._unused = find_unused_parameters
         self._optimizer = optimizer
         units = make_units(module, auto_wrap_policy)
+        if zero == 3:
+            sort_by_calls(units, module)
         if not units:
             raise UsageError("psring: the module has no parameter to train")
-        elements = sum(unit.elements() + 256 * (len(unit.parameters) + servers + 1) for unit in units)
+        self._zero = zero
+        self._frees = zero == 3
+        ahead = 1 if prefetch is None else prefetch
         flags = ["--optimizer-on", "server" if self._at_servers else "worker", "--consistency", consistency]
+        flags += ["--prefetch", str(ahead)] if self._frees else []
         flags += job_options(optimizer) if self._at_servers else []
         flags += ["--compress", compress, "--schedule", schedule, *(["--clip-norm", repr(clip_norm)] if clip_norm else [])]
         if checkpoint_dir:
@@ -103,63 +111,56 @@ class ParameterServer(nn.Module):
         self._served = ServedJob(
             servers,
             [*flags, *options],
+            strategy="ps" if zero == 1 else f"ps-zero{zero}",
             steps=max(1, steps),
             out=out,
-            memory_bytes=2 * 4 * elements + (1 << 20),
+            memory_bytes=_memory_bytes(units, servers, zero),
             timeout=timeout,
         )
         self.job = self._served.job
-        self._step = 0
+        self._step = Step()
         self._syncs = True
-        self._finished = False
-        self._hold(units)
+        self._hold(units, servers)
         self._buffers = [b for b in module.buffers() if b.numel() > 0] if broadcast_buffers and self._bsp else []
         frozen = [p.data for p in module.parameters() if not p.requires_grad]
         broadcast(self.job.world, [*frozen, *(b for b in module.buffers() if b.numel() > 0)])
         self._start()
-        self._hook(units)
+        self._passes = Passes(self._units, ahead)
+        self._hook()
 
     # --- set-up ---
 
-    def _hold(self, units: list[Unit]) -> None:
-        """Moves the parameters into the memory of the job."""
+    def _hold(self, units: list[Unit], servers: int) -> None:
+        """Moves the parameters into the memory of the job; with zero > 1 `_start` does."""
         described = {
             unit.name: {name: tuple(p.shape) or (1,) for name, p in unit.parameters.items()} for unit in units
         }
-        self._vector = Vector(self.job, described)
-        self._units: list[Held] = []
-        self._slots: list[Slot] = []
-        for index, unit in enumerate(units):
-            held = Held(index, unit)
-            for name, parameter in unit.parameters.items():
-                place = self._vector.place(name)
-                values = view_at(place.values, parameter.shape, self.job)
-                values.copy_(parameter.data)
-                parameter.data = values
-                parameter.grad = None
-                slot = Slot(name, parameter, held, view_at(place.gradients, parameter.shape, self.job))
-                held.slots.append(slot)
-                self._slots.append(slot)
-            held.missing = len(held.slots)
-            self._units.append(held)
+        self._vector = Vector(self.job, described, holds=self._zero == 1)
+        self._served_units = [
+            Served(index, unit, servers, self.job, self._vector, self._step, self._zero)
+            for index, unit in enumerate(units)
+        ]
+        self._units = [served.unit for served in self._served_units]
+        self._pushes = Pushes(self._served_units, self._step, self._zero)
 
     def _start(self) -> None:
-        if not self._at_servers:
-            with torch.no_grad():
-                broadcast(self.job.world, [slot.parameter.data for slot in self._slots])
-        self._step = self._vector.start()
-        if self._at_servers:
-            for held in self._units:
-                held.here = False
+        if self._zero > 1:
+            self._step.index = self._vector.agree()
+        else:
+            if not self._at_servers:
+                with torch.no_grad():
+                    broadcast(self.job.world, [slot.parameter.data for unit in self._units for slot in unit.slots])
+            self._step.index = self._vector.start()
+        with torch.no_grad():
+            for served in self._served_units:
+                served.start(self._at_servers)
 
-    def _hook(self, units: list[Unit]) -> None:
-        for held, unit in zip(self._units, units):
-            for module in unit.modules:
-                module.register_forward_pre_hook(lambda _module, _inputs, held=held: self._await(held))
-            for slot in held.slots:
-                slot.handle = slot.node.register_hook(lambda *_gradients, slot=slot: self._accumulated(slot))
-        # Tensors of a state are views of the memory that pulls arrive in.
-        self.module._register_state_dict_hook(lambda *_arguments: self.synchronize())
+    def _hook(self) -> None:
+        for slot in (slot for unit in self._units for slot in unit.slots):
+            slot.handle = slot.node.register_hook(lambda *_gradients, slot=slot: self._passes.run(self._accumulated, slot))
+            if self._zero > 1:
+                slot.parameter.register_hook(lambda _gradient, slot=slot: self._about_to_accumulate(slot))
+        self.module._register_state_dict_hook(self._fill)
         if self._at_servers:
             self.module._register_load_state_dict_pre_hook(self._refuse_load)
             self._optimizer.step = types.MethodType(_end_step(self), self._optimizer)  # type: ignore[method-assign]
@@ -168,6 +169,13 @@ class ParameterServer(nn.Module):
             self._optimizer.step = types.MethodType(  # type: ignore[method-assign]
                 _update(self, self._optimizer.step), self._optimizer
             )
+
+    def _fill(self, _module: nn.Module, state: dict[str, Any], prefix: str, _metadata: Any) -> None:
+        """After a state was collected: its tensors are views of the memory that pulls arrive in, or have no values yet."""
+        if self._frees:
+            put_values(self._units, state, prefix)
+        else:
+            self.synchronize()
 
     @staticmethod
     def _refuse_load(*_arguments: Any) -> None:
@@ -183,92 +191,33 @@ class ParameterServer(nn.Module):
         if self._buffers and self.training and self._syncs:
             with torch.no_grad():
                 broadcast(self.job.world, self._buffers)
-        return self.module(*inputs, **keywords)
+        return self._passes.forward(self.module, inputs, keywords)
 
-    def _await(self, held: Held) -> None:
-        """Before a forward pass: the unit's values of this step."""
-        if not held.here:
-            self._vector.wait(held.index, FINAL if self._finished else self._step)
-            held.here = True
+    def _about_to_accumulate(self, slot: Slot) -> None:
+        self._passes.run(self._pushes.refuse_second, slot)
+        self._pushes.clear(slot)
 
     def _accumulated(self, slot: Slot) -> None:
         """After backward has accumulated the parameter's gradient."""
+        if self._frees:
+            self._passes.arrived(slot)
         if not self._syncs:
             return
-        held = slot.unit
-        if slot.ready:
+        unit = slot.unit
+        if not self._frees and not unit.is_here():
             raise UsageError(
-                f"psring: a second gradient of '{slot.name}' before optimizer.step(): run all backward passes of a step but "
-                "the last one in no_sync()"
-            )
-        if not held.here:
-            raise UsageError(
-                f"psring: '{slot.name}' was used, but no module of its unit '{held.name}' was called: its values may have "
+                f"psring: '{slot.name}' was used, but no module of its unit '{unit.name}' was called: its values may have "
                 "been old; an auto_wrap_policy can put it into the unit of the module that uses it"
             )
-        self._place(slot)
-        slot.ready = True
-        held.missing -= 1
-        if held.missing == 0:
-            self._push(held)
-
-    def _place(self, slot: Slot) -> None:
-        gradient = slot.parameter.grad
-        if gradient is None:
-            slot.gradient.zero_()
-        elif gradient.data_ptr() != slot.gradient.data_ptr() or gradient.stride() != slot.gradient.stride():
-            slot.gradient.copy_(gradient)
-        slot.parameter.grad = slot.gradient
-        slot.gradient_version = slot.gradient._version
-
-    def _push(self, held: Held) -> None:
-        for slot in held.slots:
-            if slot.parameter._version != slot.version:
-                raise UsageError(
-                    f"psring: '{slot.name}' was changed on this worker, but the servers own it: exactly one optimizer may "
-                    "update it; updates='mean' keeps the optimizer on the workers"
-                )
-        self._vector.push_pull(held.index, self._step)
-        held.pushed = True
-        held.here = False
+        self._pushes.complete(slot)
 
     def _push_rest(self) -> None:
-        """Pushes units that backward has not completed."""
         if not self._syncs:
             raise UsageError("psring: optimizer.step() inside no_sync()")
-        lacking = [slot for held in self._units if not held.pushed for slot in held.slots if not slot.ready]
-        if len(lacking) == len(self._slots) and not self._unused:
-            raise UsageError("psring: optimizer.step() without a backward pass of this module before it")
-        if lacking and not self._unused:
-            raise UsageError(
-                f"psring: no gradient of '{lacking[0].name}' in this step"
-                + (f", nor of {len(lacking) - 1} others" if len(lacking) > 1 else "")
-                + ": the loss does not depend on it; find_unused_parameters=True takes zeros, requires_grad=False freezes it"
-            )
-        for slot in lacking:
-            self._place(slot)
-        for held in self._units:
-            if not held.pushed:
-                self._await(held)
-                self._push(held)
-        for slot in self._slots:
-            if slot.gradient._version != slot.gradient_version:
-                raise UsageError(
-                    f"psring: the gradient of '{slot.name}' was changed after it was pushed; use clip_norm= or "
-                    "updates='mean'"
-                )
-
-    def _begin_next(self) -> None:
-        self._step += 1
-        for held in self._units:
-            held.missing = len(held.slots)
-            held.pushed = False
-        for slot in self._slots:
-            slot.ready = False
+        self._pushes.push_rest(self._unused)
 
     def _end_step(self) -> None:
-        """Ends a step whose updates the servers apply. Servers may still read the gradients: they are no parameter's any
-        more."""
+        """Ends a step whose updates the servers apply."""
         group = the_group(self._optimizer)
         for key, value in self._group.items():
             if key != "params" and group.get(key) != value:
@@ -277,17 +226,14 @@ class ParameterServer(nn.Module):
                     "or updates='mean'"
                 )
         self._push_rest()
-        for slot in self._slots:
-            slot.parameter.grad = None
-        self._begin_next()
+        self._pushes.drop()
+        self._pushes.end_step()
 
     def _take_means(self) -> None:
         """Ends a step for which the servers average: the gradients of all parameters become the means."""
         self._push_rest()
-        self._step += 1
         self.synchronize()
-        self._step -= 1
-        self._begin_next()
+        self._pushes.end_step()
 
     # --- the user's side ---
 
@@ -301,15 +247,49 @@ class ParameterServer(nn.Module):
             self._syncs = before
 
     def synchronize(self) -> None:
-        """Waits until all parameters have the values of the last step. Forward passes and state_dict() do it by
-        themselves."""
-        for held in self._units:
-            self._await(held)
+        """zero=1 and 2: waits until all parameters have the values of the last step. Forward passes and state_dict() do it
+        by themselves."""
+        if not self._frees:
+            for unit in self._units:
+                unit.gather()
+
+    @contextmanager
+    def gathered(self) -> Iterator[None]:
+        """Inside, all parameters have the values of the last step, to be read."""
+        for unit in self._units:
+            unit.gather()
+        try:
+            yield
+        finally:
+            for unit in self._units:
+                unit.free()
+
+    def traffic(self) -> tuple[Moved, Moved]:
+        """The bytes of gradients that this worker has sent and of values that it has received, and those that the formulas
+        give for these pushes and pulls. Between two steps."""
+        self.synchronize()
+        predicted = Moved(0, 0)
+        for served in self._served_units:
+            predicted = predicted.plus(served.predicted)
+        return self._vector.moved(), predicted
+
+    def step_bytes(self, accumulate: int = 1) -> Moved:
+        """The bytes of a step with so many forward and backward passes. zero=3 fetches for each forward pass all units, and
+        for each backward pass those whose values it has read in the last one."""
+        total = Moved(0, 0)
+        for served in self._served_units:
+            pulls = accumulate * (1 + served.unit.read) if self._frees else 1
+            total = total.plus(Moved(served.size.pushed, pulls * served.size.pulled))
+        return total
+
+    def memory(self) -> dict[str, Booked]:
+        """The bytes that this worker's job has booked by purpose: now, and at their peak."""
+        return booked_by_purpose(self.job)
 
     @property
     def steps(self) -> int:
         """The steps that this worker has made, those before `resume` counted."""
-        return self._step
+        return self._step.index
 
     def staleness(self) -> float:
         """Under ssp and asp: the mean number of others' updates between the values that a gradient was computed from and
@@ -320,29 +300,54 @@ class ParameterServer(nn.Module):
         """Under ssp and asp, after a worker's last step: waits until all workers have finished, and gets the last values,
         which are the same on all workers. No step follows."""
         self.synchronize()
-        if self._finished or self._bsp:
+        if self._step.final or self._bsp:
             return
         self._vector.finish()
-        self._finished = True
-        for held in self._units:
-            self._vector.pull(held.index, FINAL)
-            held.here = False
+        self._step.final = True
         self.synchronize()
 
     def save_checkpoint(self) -> None:
         """Saves parameters and optimizer state of the servers in checkpoint_dir, after optimizer.step(), on all workers;
         `resume` continues from it. Buffers of the module are not in it."""
         self.synchronize()
-        self._vector.save(self._step)
+        self._vector.save(self._step.index)
         self.job.barrier()
 
     def close(self) -> None:
         """Leaves the job; all workers do. At the interpreter's end it happens by itself."""
         self.finish()
+        self._step.closed = True
         self._served.close()
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+        refuse_conversion("ParameterServer", fn)
+        return self
 
     def __deepcopy__(self, _memo: Any) -> ParameterServer:
         raise UsageError("psring: a ParameterServer cannot be copied: copy its module's state_dict()")
+
+
+def _refuse_zero(zero: int, prefetch: int | None, updates: str, consistency: str) -> None:
+    if zero not in (1, 2, 3):
+        raise UsageError(f"psring: zero={zero!r}: expected 1, 2 or 3")
+    if prefetch is not None and (zero < 3 or prefetch not in (0, 1, 2)):
+        raise UsageError(f"psring: prefetch={prefetch!r}: expected 0, 1 or 2, with zero=3")
+    if zero > 1 and updates == "mean":
+        raise UsageError(
+            f"psring: zero={zero} and updates='mean': a worker's own optimizer needs whole gradients, which zero={zero} drops"
+        )
+    if zero == 3 and consistency != "bsp":
+        raise UsageError(
+            f"psring: zero=3 and consistency={consistency!r}: a backward pass fetches units again, and would get other "
+            "values than the forward pass has used; zero=2 keeps them"
+        )
+
+
+def _memory_bytes(units: list[Unit], servers: int, zero: int) -> int:
+    """The capacity of the job's memory: values and gradients, twice if they come and go and leave gaps. Memory that is not
+    used costs only addresses."""
+    elements = sum(unit.elements() + BLOCK * (len(unit.parameters) + servers + 1) for unit in units)
+    return (2 if zero == 1 else 4) * 4 * elements + (1 << 20)
 
 
 def _loss(closure: Callable[[], Any] | None) -> Any:
@@ -368,8 +373,7 @@ def _update(server: ParameterServer, own: Callable[..., Any]) -> Callable[..., A
         loss = _loss(closure)
         server._take_means()
         own()
-        for slot in server._slots:
-            slot.version = slot.parameter._version
+        server._pushes.updated()
         return loss
 
     return step

@@ -1,0 +1,135 @@
+"""The gradients of a ParameterServer's step: from where autograd accumulates them to the servers."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+import torch
+
+from .._library import UsageError
+from ._flat import Departures, FlatUnit, Slot
+from ._served import Pushed, Served, Step
+
+
+class Pushes:
+    """Pushes a unit when the gradients of all its parameters are complete. With zero=1 they stay, as `grad` of the
+    parameters; otherwise their memory goes when the servers have them."""
+
+    def __init__(self, served: Sequence[Served], step: Step, zero: int) -> None:
+        self._units = [each.unit for each in served]
+        self._slots = [slot for unit in self._units for slot in unit.slots]
+        self._step = step
+        self._zero = zero
+        self._departures = Departures(bounded=True)
+        self._versions: dict[Slot, int] = {}  # of the parameters' values
+        self.updated()
+        # zero=1: the places that gradients are pushed from, and the versions that were pushed.
+        self._kept: dict[Slot, torch.Tensor] = {}
+        self._pushed: dict[Slot, int] = {}
+        for unit in self._units:
+            if unit.gradient is not None:
+                # `data` counts its changes by itself; views of one tensor would count together.
+                self._kept.update({slot: slot.of(unit.gradient).data for slot in unit.slots})
+        self._stand_ins = {slot: Pushed.of(slot, zero) for slot in self._slots} if zero > 1 else {}
+        self._begin()
+
+    def _begin(self) -> None:
+        self._placed: set[Slot] = set()  # parameters whose gradients of this step are complete
+        self._lacking = [len(unit.slots) for unit in self._units]  # those whose are not, by unit
+
+    def updated(self) -> None:
+        """The values were changed on this worker, as they should be."""
+        self._versions = {slot: slot.parameter._version for slot in self._slots}
+
+    def refuse_second(self, slot: Slot) -> None:
+        if slot in self._placed:
+            raise UsageError(
+                f"psring: a second gradient of '{slot.name}' before optimizer.step(): run all backward passes of a step but "
+                "the last one in no_sync()"
+            )
+
+    def clear(self, slot: Slot) -> None:
+        """Takes the stand-in of a pushed gradient away: nothing can be added to it."""
+        if slot in self._placed:
+            slot.parameter.grad = None
+
+    def complete(self, slot: Slot) -> None:
+        """The parameter's gradient is complete: pushes the unit if it was the last one."""
+        self.refuse_second(slot)
+        self._place(slot)
+        if self._lacking[slot.unit.index] == 0:
+            self._push(slot.unit)
+
+    def _place(self, slot: Slot) -> None:
+        """Moves a gradient to where it is pushed from."""
+        self._placed.add(slot)
+        self._lacking[slot.unit.index] -= 1
+        if self._zero > 1:
+            slot.unit.place(slot)
+            slot.parameter.grad = self._stand_ins[slot]
+            return
+        gradient, kept = slot.parameter.grad, self._kept[slot]
+        if gradient is None:
+            kept.zero_()
+        elif gradient.data_ptr() != kept.data_ptr() or gradient.stride() != kept.stride():
+            kept.copy_(gradient)
+        slot.parameter.grad = kept
+        self._pushed[slot] = kept._version
+
+    def _push(self, unit: FlatUnit) -> None:
+        for slot in unit.slots:
+            if slot.parameter._version != self._versions[slot]:
+                raise UsageError(
+                    f"psring: '{slot.name}' was changed on this worker, but the servers own it: exactly one optimizer may "
+                    "update it; updates='mean' keeps the optimizer on the workers"
+                )
+        if self._zero > 1:
+            self._departures.begin(unit)
+        else:
+            unit.begin_reduce()
+
+    def push_rest(self, unused: bool) -> None:
+        """Pushes the units that backward has not completed, and ends the step's pushes. `unused`: a parameter without a
+        gradient counts as zeros."""
+        lacking = [slot for slot in self._slots if slot not in self._placed]
+        if len(lacking) == len(self._slots) and not unused:
+            raise UsageError("psring: optimizer.step() without a backward pass of this module before it")
+        if lacking and not unused:
+            raise UsageError(
+                f"psring: no gradient of '{lacking[0].name}' in this step"
+                + (f", nor of {len(lacking) - 1} others" if len(lacking) > 1 else "")
+                + ": the loss does not depend on it; find_unused_parameters=True takes zeros, requires_grad=False freezes it"
+            )
+        for unit in self._units:
+            if self._lacking[unit.index] == 0:
+                continue
+            for slot in unit.slots:
+                if slot not in self._placed:
+                    self._place(slot)
+            self._bring_up_to_date(unit)
+            self._push(unit)
+        for slot, kept in self._kept.items():
+            if kept._version != self._pushed[slot]:
+                raise UsageError(
+                    f"psring: the gradient of '{slot.name}' was changed after it was pushed; use clip_norm= or "
+                    "updates='mean'"
+                )
+        self._departures.wait()
+
+    def _bring_up_to_date(self, unit: FlatUnit) -> None:
+        """A worker pushes a step's gradient after the step's values were here, for which no module may have asked."""
+        if unit.home.keeps:
+            unit.gather()
+        elif unit.gathered != self._step.index:
+            unit.gather()
+            unit.free()
+
+    def end_step(self) -> None:
+        """The next backward pass belongs to the next step."""
+        self._step.index += 1
+        self._begin()
+
+    def drop(self) -> None:
+        """Servers may still read the gradients: they are no parameter's any more."""
+        for slot in self._slots:
+            slot.parameter.grad = None
