@@ -246,6 +246,7 @@ VARIANTS = {
     "clipped": ("gpt", plainly, {"clip_norm": 0.1, "servers": 2}),
     "scheduled": ("gpt", plainly, {"schedule": "cosine:warmup=2", "steps": 6}),
     "bf16": ("gpt", plainly, {"compress": "bf16"}),
+    "tcp": ("gpt", plainly, {"options": ("--transport", "tcp"), "servers": 2}),
     "int8": ("conv", plainly, {"compress": "int8", "servers": 2}),
     "sign": ("gpt", plainly, {"compress": "sign"}),
     "top-k": ("conv", plainly, {"compress": "top-k:ratio=0.1"}),
