@@ -126,9 +126,10 @@ CollectiveTime rounds_of(const Wire& wire, std::size_t n, std::size_t rounds, co
   const double sent = static_cast<double>(n) * count;
   CollectiveTime time{count * part.bytes, count * all, alone, sent * part.count, sent * part.bytes};
   constexpr std::size_t kFewMessages = 4;  // of a part: enough to keep the card busy between two rounds
+  const std::size_t played = wire.senders * wire.lanes;
   const std::vector<double> messages =
-      joined(part, std::max(kFewMessages, kMostFrames / std::max<std::size_t>(1, rounds * wire.senders)));
-  const std::size_t most_rounds = std::max<std::size_t>(2, kMostFrames / (messages.size() * wire.senders));
+      joined(part, std::max(kFewMessages, kMostFrames / std::max<std::size_t>(1, rounds * played)));
+  const std::size_t most_rounds = std::max<std::size_t>(2, kMostFrames / (messages.size() * played));
   const std::size_t shown = std::min(rounds, most_rounds);
   FrameList frames(wire, false);
   for (std::size_t round = 0; round < shown; ++round) frames.add_round(messages, count / static_cast<double>(shown));
@@ -148,9 +149,11 @@ CollectiveTime direct(const Wire& wire, std::size_t n, const Part& part) {
   Wire together = wire;
   together.senders = 1;
   FrameList frames(together, false);
-  const std::vector<double> one = joined(part, kMostFrames);
+  const bool all_lanes = wire.lanes > 1;  // then each message has a receiver of its own
+  const std::vector<double> one = joined(
+      part, all_lanes ? std::max<std::size_t>(1, kMostFrames / (messages_of_all * wire.lanes)) : kMostFrames);
   std::vector<double> messages;
-  for (std::size_t other = 0; other < messages_of_all && messages.size() < kMostFrames; ++other)
+  for (std::size_t other = 0; other < messages_of_all && (all_lanes || messages.size() < kMostFrames); ++other)
     messages.insert(messages.end(), one.begin(), one.end());
   frames.add_round(messages, static_cast<double>(messages_of_all * one.size()) / static_cast<double>(messages.size()));
   all.frames = frames.take(all.alone_s);
@@ -240,6 +243,19 @@ CollectiveTime scatter_time(const Wire& wire, std::size_t n, std::span<const dou
   const Part part = part_of(pieces, static_cast<double>(algorithm.segment_bytes));
   if (n <= 1 || part.bytes <= 0) return {};
   return algorithm.algorithm.for_small_vectors ? direct(wire, n, part) : rounds_of(wire, n, n - 1, part);
+}
+
+/// Each rank has heard of each other one, which takes the time of all rounds.
+CollectiveTime barrier_time(const Wire& wire, std::size_t n) {
+  if (n <= 1) return {};
+  const double rounds = log2_rounds(n);
+  const double header = kHeaderBytes / wire.bytes_per_s();
+  auto frames = std::make_shared<TimedFrames>();
+  frames->frames.assign(n - 1, {.service_s = 0, .latency_s = rounds * (header + wire.latency_s(0))});
+  frames->at_once = n - 1;
+  frames->alone_s = frames->frames.front().latency_s;
+  const double sent = static_cast<double>(n) * rounds;
+  return {0, 0, frames->alone_s, sent, 0, std::move(frames)};
 }
 
 CollectiveTime message_time(const Wire& wire, double bytes, double segment) {

@@ -27,6 +27,7 @@ struct Wire {
   /// Processes of a host that share the link, and make the same call in groups of their own at the same time: their
   /// messages leave one after the other.
   std::size_t senders = 1;
+  std::size_t lanes = 1;  ///< the number of workers whose messages are played: each has fewer and larger ones
 
   double bytes_per_s() const { return link.bits_per_second / 8; }
   /// The time from the moment at which a message could leave until it can be used, without the time on the card.
@@ -52,6 +53,9 @@ CollectiveTime all_reduce_time(const Wire& wire, std::size_t n, double bytes, co
 /// vectors. `units`: the bytes of the vector's units. Each is cut among all ranks, and messages hold one unit each.
 CollectiveTime scatter_time(const Wire& wire, std::size_t n, std::span<const double> units,
                             const ring::Tuning::Row& algorithm);
+
+/// A barrier among n ranks: ceil(log2 n) rounds of messages without payload.
+CollectiveTime barrier_time(const Wire& wire, std::size_t n);
 
 /// A message from one rank to another.
 CollectiveTime message_time(const Wire& wire, double bytes, double segment);

@@ -18,14 +18,14 @@ class EqualMicros {
 
   explicit EqualMicros(const Stations& stations) : stations_(stations) {}
 
-  void begin_step(double now) {
+  void begin_step(const Moments& now) {
     played_ = 0;
     last_ = state_at(now);
   }
   /// A micro-batch has ended. `left`: micro-batches that the step may leave out. Returns how many it leaves out.
-  std::size_t end_micro(double now, std::size_t left) {
+  std::size_t end_micro(const Moments& now, std::size_t left) {
     const State state = state_at(now);
-    Micro micro{.seconds = now - last_.now};
+    Micro micro{.seconds = now.last() - last_.now.last(), .now = now};
     for (std::size_t station = 0; station < kStations; ++station) {
       micro.busy[station] = state.busy[station] - last_.busy[station];
       micro.queued[station] = state.queued[station];
@@ -48,27 +48,30 @@ class EqualMicros {
  private:
   using ByStation = std::array<double, kStations>;
   struct State {
-    double now = 0;
+    Moments now;
     ByStation busy{};
     ByStation queued{};  ///< time until the station is free
   };
   struct Micro {
     double seconds = 0;
+    Moments now;
     ByStation busy{};
     ByStation queued{};
   };
 
-  State state_at(double now) const {
+  State state_at(const Moments& now) const {
     State state{.now = now};
     for (std::size_t station = 0; station < stations_.count(); ++station) {
       state.busy[station] = stations_.busy(station);
-      state.queued[station] = std::max(0.0, stations_.free_at(station) - now);
+      state.queued[station] = std::max(0.0, stations_.free_at(station) - now.last());
     }
     return state;
   }
   static bool alike(const Micro& a, const Micro& b) {
     const double most = 1e-9 * b.seconds;
     bool all = std::abs(a.seconds - b.seconds) <= most;
+    for (std::size_t lane = 0; lane < a.now.lanes(); ++lane)
+      all = all && std::abs((a.now.last() - a.now[lane]) - (b.now.last() - b.now[lane])) <= most;
     for (std::size_t station = 0; station < kStations; ++station)
       all = all && std::abs(a.busy[station] - b.busy[station]) <= most &&
             std::abs(a.queued[station] - b.queued[station]) <= most;

@@ -71,7 +71,7 @@ TimedPeriod period_of(const JobOptions& job, const worker::StrategyKind& kind, s
   Stations unused(static_cast<std::size_t>(StepStation::count));
   const TimedJob timed{job, kind, stages.front(), mesh, costs, unused};
   WorkerActions actions(timed);
-  TimedWalk(timed, actions, factor, more_s).step(0);
+  TimedWalk(timed, actions, factor, more_s).step({});
   const ServedPeriod period = served_period(timed, actions.all());
   return {.step_s = period.step_s, .busy_s = period.busy_s, .waited_s = {0}};
 }
@@ -125,7 +125,7 @@ double least_step_s(const JobOptions& job, const worker::StrategyKind& kind, std
   const HostCosts costs;
   const TimedJob timed{job, kind, stages.front(), mesh, costs, unused};
   WorkerActions actions(timed);
-  TimedWalk(timed, actions, 1, 0).step(0);
+  TimedWalk(timed, actions, 1, 0).step({});
   const Layout& layout = stages.front().layout;
   const DType type = job.optimizer_on == "server" ? layout.parameter_type : layout.gradient_type;
   double pulled = 0;  // by a worker

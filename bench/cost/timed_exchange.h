@@ -16,18 +16,18 @@
 
 namespace psring::bench {
 
-/// The communication of one strategy in virtual time: the hooks of worker::Strategy, with the time at which the worker
-/// calls each, and the time at which the call returns.
+/// The communication of one strategy in virtual time: the hooks of worker::Strategy, with the times at which the played
+/// workers call each, and the times at which the calls return.
 class TimedExchange {
  public:
   virtual ~TimedExchange() = default;
   virtual void begin_step() {}
-  virtual double acquire(std::size_t /*unit*/, worker::Pass /*pass*/, double now) { return now; }
+  virtual Moments acquire(std::size_t /*unit*/, worker::Pass /*pass*/, const Moments& now) { return now; }
   virtual void release(std::size_t /*unit*/, worker::Pass /*pass*/) {}
   /// Backward is about to write the unit's gradient.
-  virtual double open(std::size_t /*unit*/, double now) { return now; }
-  virtual void ready(std::size_t /*unit*/, bool /*last_micro*/, double /*now*/) {}
-  virtual double finish(double now) { return now; }
+  virtual Moments open(std::size_t /*unit*/, const Moments& now) { return now; }
+  virtual void ready(std::size_t /*unit*/, bool /*last_micro*/, const Moments& /*now*/) {}
+  virtual Moments finish(const Moments& now) { return now; }
 };
 
 /// All that an exchange refers to.
@@ -54,13 +54,14 @@ struct TimedJob {
 /// By how much the work of one thread of each worker takes longer because a host has too few processors.
 double crowding(const Mesh& mesh, const HostCosts& costs, std::size_t threads);
 
-/// Workers on some hosts of a mesh that call collectives together. The other workers of each host do the same at the
-/// same time in groups of their own: the messages of all workers of a host leave by its card one after the other. The
-/// worker that is played sends last.
+/// Workers on some hosts of a mesh that call collectives together. The other workers of each host do the same in groups
+/// of their own: the messages of all workers of a host leave by its card one after the other. Where one worker is played,
+/// all workers of the host act at the same times, and it sends last.
 class TimedGroup {
  public:
-  /// `hosts` and `per_host`: those of the group.
-  TimedGroup(const TimedJob& job, std::size_t hosts, std::size_t per_host);
+  /// `hosts` and `per_host`: those of the group; `id`: its number among the groups of a worker, from 1; `stride`: of its
+  /// members on a host.
+  TimedGroup(const TimedJob& job, std::size_t hosts, std::size_t per_host, std::size_t id, std::size_t stride = 1);
 
   std::size_t size() const { return hosts_ * per_host_; }
   Legs all_reduce(double bytes) const { return known(Kind::all_reduce, std::span(&bytes, 1)); }
@@ -80,8 +81,11 @@ class TimedGroup {
   std::vector<Leg> direct_legs(double bytes) const;
   /// `sums`: the messages are added to what the receiver has.
   void add(std::vector<Leg>& legs, StepStation station, const CollectiveTime& time, double sums) const;
-  void add_within(std::vector<Leg>& legs, std::span<const double> units, double sums) const;
-  void add_between(std::vector<Leg>& legs, const CollectiveTime& time, double sums) const;
+  /// `columns`: members of a host that own a part.
+  void add_within(std::vector<Leg>& legs, std::span<const double> units, double sums, std::size_t columns) const;
+  void add_barrier(std::vector<Leg>& legs) const;
+  void add_between(std::vector<Leg>& legs, const CollectiveTime& time, double sums, std::size_t columns) const;
+  void add_gates(std::vector<Leg>& legs) const;
   /// `columns`: workers of the group on each host that send.
   Wire between(double sums, std::size_t columns) const;
   std::vector<Leg> scatter(std::span<const double> units, double sums) const;
@@ -89,6 +93,8 @@ class TimedGroup {
   const TimedJob& job_;
   const std::size_t hosts_;
   const std::size_t per_host_;
+  const std::size_t id_;
+  const std::size_t stride_;
   const ring::Tuning tuning_;
   mutable std::map<std::pair<Kind, std::vector<double>>, Legs> known_;
 };

@@ -20,7 +20,7 @@ class Nothing final : public TimedExchange {
  public:
   explicit Nothing(const TimedJob& job)
       : update_s_(job.update_s(static_cast<double>(job.work.layout.trained_elements()))) {}
-  double finish(double now) override { return now + update_s_; }
+  Moments finish(const Moments& now) override { return now + update_s_; }
 
  private:
   const double update_s_;
@@ -29,6 +29,14 @@ class Nothing final : public TimedExchange {
 std::unique_ptr<TimedExchange> make_exchange(const TimedJob& job) {
   if (job.kind.ring) return make_timed_ring(job);
   return std::make_unique<Nothing>(job);
+}
+
+/// The workers of a host that are played. On hosts with several workers these are not in step: while one of them has the
+/// card, another one uses the links within the host. In a mesh one worker stands for all.
+std::size_t lanes_of(const TimedJob& job) {
+  const std::size_t workers = job.mesh.workers_per_host;
+  const bool is_one = !job.kind.ring || job.mesh.hosts <= 1 || job.job.mesh().divides_model();
+  return is_one || workers > Moments::kMost ? 1 : workers;
 }
 
 /// The moments at which messages of one kind arrive, in the order of steps and micro-batches.
@@ -48,7 +56,7 @@ class TimedPipeline::Stage {
  public:
   /// `job`: with other stations.
   Stage(const TimedJob& job, std::size_t number, double factor, double more_s, Boxes& boxes)
-      : stations_(static_cast<std::size_t>(StepStation::count)),
+      : stations_(static_cast<std::size_t>(StepStation::count), lanes_of(job)),
         job_{job.job, job.kind, job.work, job.mesh, job.costs, stations_},
         exchange_(make_exchange(job_)),
         walk_(job_, *exchange_, factor, more_s),
@@ -133,8 +141,8 @@ class TimedPipeline::Stage {
   }
 
   void wait_until(double moment) {
-    waited_ += std::max(0.0, moment - now_);
-    now_ = std::max(now_, moment);
+    waited_ += std::max(0.0, moment - now_.last());
+    now_ = later(now_, Moments(moment, stations_.lanes()));
   }
 
   bool receive(const Arrivals& arrivals, std::size_t micro) {
@@ -150,8 +158,8 @@ class TimedPipeline::Stage {
     if (out.bytes <= 0) return;
     if (out.left.size() >= kBuffers) wait_until(out.left[out.left.size() - kBuffers]);
     const StageMessage message = stage_message(job_, out.bytes, out.within);
-    const double arrived = job_.stations.end_of(job_.stations.submit(now_, {message.leg}), now_);
-    if (message.work) job_.stations.submit(now_, {*message.work});
+    const double arrived = job_.stations.end_of(job_.stations.submit(now_.last(), {message.leg}), now_).last();
+    if (message.work) job_.stations.submit(now_.last(), {*message.work});
     out.left.push_back(arrived - message.leg.drain_s);
     out.arrivals->push_back(arrived);
   }
@@ -160,13 +168,13 @@ class TimedPipeline::Stage {
   void end_messages() {
     for (const Outgoing* out : {&outputs_, &gradients_})
       if (!out->left.empty()) wait_until(out->left.back());
-    boxes_.sums[number_].push_back(now_);
+    boxes_.sums[number_].push_back(now_.last());
   }
 
   /// Returns false if a stage with the same tensors has not come to the sum yet.
   bool sum_shared() {
     const std::size_t step = ends_.size();
-    double begin = now_;
+    double begin = now_.last();
     for (const SharedGradient& shared : job_.work.shared)
       for (const std::size_t stage : shared.stages) {
         if (boxes_.sums[stage].size() <= step) return false;
@@ -174,16 +182,16 @@ class TimedPipeline::Stage {
       }
     std::vector<Stations::Ticket> tickets;
     for (const SharedGradient& shared : job_.work.shared)
-      tickets.push_back(job_.stations.submit(begin, stage_group(job_, shared.stages.size()).all_reduce(shared.bytes)));
-    now_ = begin;
-    for (const Stations::Ticket ticket : tickets) now_ = std::max(now_, job_.stations.end_of(ticket, now_));
+      tickets.push_back(job_.stations.submit(Moments(begin, stations_.lanes()), stage_group(job_, shared.stages.size()).all_reduce(shared.bytes)));
+    now_ = Moments(begin, stations_.lanes());
+    for (const Stations::Ticket ticket : tickets) now_ = later(now_, job_.stations.end_of(ticket, now_));
     walk_.hand_over_shared(now_);
     return true;
   }
 
   void end_step() {
     now_ = walk_.finish(now_);
-    ends_.push_back(now_ + equal_micros_.seconds());
+    ends_.push_back(now_.last() + equal_micros_.seconds());
     next_ = 0;
     begin_step();
     if (ends_.size() != kWarmUp) return;
@@ -201,7 +209,7 @@ class TimedPipeline::Stage {
   const std::size_t number_;
   Boxes& boxes_;
   std::size_t next_ = 0;  ///< of the plan; after it, the step's end and the sum of shared tensors
-  double now_ = 0;
+  Moments now_{0, stations_.lanes()};
   double waited_ = 0;
   double waited_before_ = 0;
   std::vector<double> ends_;  ///< of the steps so far

@@ -31,27 +31,34 @@ ring::Tuning tuning_of(const JobOptions& job) {
   return tuning;
 }
 
-/// One transfer after the other.
+/// One transfer after the other; the second one waits for no others.
 Legs joined(const Legs& first, const Legs& second) {
   std::vector<Leg> legs = *first;
-  legs.insert(legs.end(), second->begin(), second->end());
+  for (Leg leg : *second) {
+    leg.group = 0;
+    legs.push_back(std::move(leg));
+  }
   return std::make_shared<const std::vector<Leg>>(std::move(legs));
 }
 
 }  // namespace
 
-TimedGroup::TimedGroup(const TimedJob& job, std::size_t hosts, std::size_t per_host)
-    : job_(job), hosts_(hosts), per_host_(per_host), tuning_(tuning_of(job.job)) {}
+TimedGroup::TimedGroup(const TimedJob& job, std::size_t hosts, std::size_t per_host, std::size_t id,
+                       std::size_t stride)
+    : job_(job), hosts_(hosts), per_host_(per_host), id_(id), stride_(stride), tuning_(tuning_of(job.job)) {}
 
 /// The card, which the workers of a host share. A byte that is added to what the receiver has takes as long as three
 /// that are copied, because two are read and one is written.
 Wire TimedGroup::between(double sums, std::size_t columns) const {
   constexpr std::size_t kMostSenders = 16;  // of more workers, several send as one
   const MessageCosts& costs = job_.costs.collective;
-  const std::size_t workers = job_.mesh.workers_per_host / per_host_ * columns;
+  const std::size_t lanes = job_.stations.lanes();
+  const std::size_t workers = lanes > 1 ? 1 : job_.mesh.workers_per_host / per_host_ * columns;
   const std::size_t senders = std::min(workers, kMostSenders);
-  return {shared(job_.mesh.between, static_cast<double>(workers) / static_cast<double>(senders)), costs.hop_s,
-          costs.hop_s_per_byte + sums * job_.costs.aggregate_s_per_byte, senders};
+  Wire wire(shared(job_.mesh.between, static_cast<double>(workers) / static_cast<double>(senders)), costs.hop_s,
+            costs.hop_s_per_byte + sums * job_.costs.aggregate_s_per_byte, senders);
+  wire.lanes = lanes;
+  return wire;
 }
 
 void TimedGroup::add(std::vector<Leg>& legs, StepStation station, const CollectiveTime& time, double sums) const {
@@ -69,24 +76,69 @@ void TimedGroup::add(std::vector<Leg>& legs, StepStation station, const Collecti
   // The other groups of the same workers' hosts do the same at the same time.
   const double groups = static_cast<double>(job_.mesh.workers()) / static_cast<double>(size());
   const double columns = station == StepStation::within ? static_cast<double>(hosts_) : static_cast<double>(per_host_);
-  const double every = work * groups * columns;
+  const double every = work * groups * columns / static_cast<double>(job_.stations.lanes());
   legs.push_back(job_.processors(every, every / static_cast<double>(job_.mesh.hosts)));
 }
 
-void TimedGroup::add_within(std::vector<Leg>& legs, std::span<const double> units, double sums) const {
+void TimedGroup::add_within(std::vector<Leg>& legs, std::span<const double> units, double sums,
+                            std::size_t columns) const {
   if (per_host_ <= 1) return;
   const ring::Tuning::Row direct{.ranks = per_host_, .up_to_bytes = 0, .algorithm = ring::Algorithm::exchange};
-  const Wire wire(job_.mesh.within, job_.costs.within_hop_s, job_.costs.copy_s_per_byte);
+  Wire wire(job_.mesh.within, job_.costs.within_hop_s, job_.costs.copy_s_per_byte);
+  wire.lanes = job_.stations.lanes();
+  const std::size_t first = legs.size();
   add(legs, StepStation::within, scatter_time(wire, per_host_, units, direct), sums);
+  legs[first].lanes = {.size = per_host_,
+                       .stride = stride_,
+                       .owners = columns,
+                       .kind = sums > 0 ? LaneGroup::Kind::reduces : LaneGroup::Kind::gathers};
 }
 
-void TimedGroup::add_between(std::vector<Leg>& legs, const CollectiveTime& time, double sums) const {
-  if (hosts_ > 1) add(legs, StepStation::card_out, time, sums);
+/// Of a reduce-scatter or an all-gather between hosts, the stage that moves nothing within a host is a barrier.
+void TimedGroup::add_barrier(std::vector<Leg>& legs) const {
+  if (per_host_ <= 1 || hosts_ <= 1) return;
+  const Wire wire(job_.mesh.within, job_.costs.within_hop_s, job_.costs.copy_s_per_byte);
+  const std::size_t first = legs.size();
+  add(legs, StepStation::within, barrier_time(wire, per_host_), 0);
+  legs[first].lanes = {.size = per_host_,
+                       .stride = stride_,
+                       .owners = per_host_,
+                       .kind = LaneGroup::Kind::reduces};
+}
+
+void TimedGroup::add_between(std::vector<Leg>& legs, const CollectiveTime& time, double sums,
+                             std::size_t columns) const {
+  if (hosts_ <= 1) return;
+  const std::size_t first = legs.size();
+  add(legs, StepStation::card_out, time, sums);
+  legs[first].lanes = {.size = per_host_, .stride = stride_, .owners = columns};
+}
+
+/// Every transfer between hosts goes through all stages, even where a stage moves nothing.
+void TimedGroup::add_gates(std::vector<Leg>& legs) const {
+  if (job_.mesh.hosts <= 1 || job_.mesh.workers_per_host <= 1) return;
+  bool goes_up = false;
+  bool is_through = false;
+  for (Leg& leg : legs) {
+    leg.group = id_;
+    if (leg.station == job_.station(StepStation::card_out)) {
+      leg.gate = Leg::Gate::between;
+      is_through = true;
+    } else if (leg.station == job_.station(StepStation::within) && is_through) {
+      leg.gate = Leg::Gate::up;
+      goes_up = true;
+    }
+  }
+  if (is_through && !goes_up) legs.push_back({.waits_for_call = true, .group = id_, .gate = Leg::Gate::up});
 }
 
 Legs TimedGroup::known(Kind kind, std::span<const double> units) const {
   const auto [known, is_new] = known_.try_emplace({kind, {units.begin(), units.end()}});
-  if (is_new) known->second = std::make_shared<const std::vector<Leg>>(legs_of(kind, units));
+  if (is_new) {
+    std::vector<Leg> legs = legs_of(kind, units);
+    add_gates(legs);
+    known->second = std::make_shared<const std::vector<Leg>>(std::move(legs));
+  }
   return known->second;
 }
 
@@ -101,40 +153,48 @@ std::vector<Leg> TimedGroup::legs_of(Kind kind, std::span<const double> units) c
 /// A small vector is cut among fewer ranks of a host (ring::Hierarchy).
 std::vector<Leg> TimedGroup::all_reduce_legs(double bytes) const {
   const double cuts = std::ceil(bytes / static_cast<double>(ring::kCutBytes));
-  const double columns = std::clamp(cuts, 1.0, static_cast<double>(per_host_));
-  const double column = bytes / columns;
+  const auto columns = static_cast<std::size_t>(std::clamp(cuts, 1.0, static_cast<double>(per_host_)));
+  const double column = bytes / static_cast<double>(columns);
   const double within = column * static_cast<double>(per_host_);
   std::vector<Leg> legs;
-  add_within(legs, std::span(&within, 1), 1);
+  add_within(legs, std::span(&within, 1), 1, columns);
   constexpr double kSums = 0.5;  // half of the rounds add, the others copy
   add_between(legs,
-              all_reduce_time(between(kSums, static_cast<std::size_t>(columns)), hosts_, column,
+              all_reduce_time(between(kSums, columns), hosts_, column,
                               tuning_.pick(hosts_, static_cast<std::size_t>(column))),
-              kSums);
-  add_within(legs, std::span(&within, 1), 0);
+              kSums, columns);
+  add_within(legs, std::span(&within, 1), 0, columns);
   return legs;
 }
 
 std::vector<Leg> TimedGroup::scatter(std::span<const double> units, double sums) const {
   const double bytes = std::accumulate(units.begin(), units.end(), 0.0);
   std::vector<Leg> legs;
-  if (sums > 0) add_within(legs, units, sums);
+  if (sums > 0)
+    add_within(legs, units, sums, per_host_);
+  else
+    add_barrier(legs);
   std::vector<double> columns(units.begin(), units.end());
   for (double& column : columns) column /= static_cast<double>(per_host_);
   const auto column = static_cast<std::size_t>(bytes / static_cast<double>(per_host_));
-  add_between(legs, scatter_time(between(sums, per_host_), hosts_, columns, tuning_.pick(hosts_, column)), sums);
-  if (sums <= 0) add_within(legs, units, sums);
+  add_between(legs, scatter_time(between(sums, per_host_), hosts_, columns, tuning_.pick(hosts_, column)), sums,
+              per_host_);
+  if (sums > 0)
+    add_barrier(legs);
+  else
+    add_within(legs, units, sums, per_host_);
   return legs;
 }
 
 std::vector<Leg> TimedGroup::direct_legs(double bytes) const {
   std::vector<Leg> legs;
   const double within = bytes * static_cast<double>(per_host_);
-  add_within(legs, std::span(&within, 1), 1);
+  add_within(legs, std::span(&within, 1), 1, per_host_);
   const std::size_t ranks = size() - per_host_ + 1;
   const double between_ranks = bytes * static_cast<double>(ranks);
   const ring::Tuning::Row exchange{.ranks = ranks, .up_to_bytes = 0, .algorithm = ring::Algorithm::exchange};
-  add_between(legs, scatter_time(between(1, per_host_), ranks, std::span(&between_ranks, 1), exchange), 1);
+  add_between(legs, scatter_time(between(1, per_host_), ranks, std::span(&between_ranks, 1), exchange), 1,
+              per_host_);
   return legs;
 }
 
@@ -151,14 +211,14 @@ TimedGroup owners_of(const TimedJob& job) {
   const std::size_t parts = job.job.mesh().model_workers();
   const std::size_t all = job.mesh.workers() / parts;
   const auto [hosts, per_host] = place(job.mesh, job.kind.stage == 0 ? all : job.work.layout.owners, parts);
-  return {job, hosts, per_host};
+  return {job, hosts, per_host, 1};
 }
 
 TimedGroup replicas_of(const TimedJob& job) {
-  if (job.job.mesh().divides_model()) return {job, 1, 1};
+  if (job.job.mesh().divides_model()) return {job, 1, 1, 2};
   const std::size_t owners = job.kind.stage == 0 ? job.mesh.workers() : job.work.layout.owners;
   const auto [hosts, per_host] = place(job.mesh, owners);
-  return {job, job.mesh.hosts / hosts, job.mesh.workers_per_host / per_host};
+  return {job, job.mesh.hosts / hosts, job.mesh.workers_per_host / per_host, 2, per_host};
 }
 
 /// Base of the strategies between workers.
@@ -226,21 +286,23 @@ class Buckets final : public Ring {
   explicit Buckets(const TimedJob& job) : Ring(job), bucketer_(make(job)) {}
 
   void begin_step() override { bucketer_.begin_step(), reductions_.clear(); }
-  double acquire(std::size_t unit, Pass pass, double now) override {
+  Moments acquire(std::size_t unit, Pass pass, const Moments& at) override {
+    Moments now = at;
     if (pass == Pass::forward)
       for (const auto& [units, gather] : gathers_)
-        if (units.contains({unit, unit + 1})) now = std::max(now, job_.stations.end_of(gather, now));
+        if (units.contains({unit, unit + 1})) now = later(now, job_.stations.end_of(gather, now));
     return now;
   }
-  void ready(std::size_t unit, bool last_micro, double now) override {
+  void ready(std::size_t unit, bool last_micro, const Moments& now) override {
     if (!last_micro) return;
     const std::size_t ready = bucketer_.ready(unit);
     if (job_.job.overlap) launch(ready, now);
   }
-  double finish(double now) override {
+  Moments finish(const Moments& at) override {
+    Moments now = at;
     launch(bucketer_.buckets().size(), now);
     for (std::size_t i = 0; i < reductions_.size(); ++i) {
-      now = std::max(now, job_.stations.end_of(reductions_[i], now));
+      now = later(now, job_.stations.end_of(reductions_[i], now));
       if (job_.kind.stage == 0) now += update_s(bucketer_.buckets()[i]);
     }
     if (job_.kind.stage == 0) return now;
@@ -265,7 +327,7 @@ class Buckets final : public Ring {
     return {bytes, job.job.bucket_bytes, kFirstBucketBytes,
             job.job.bucket_order == "forward" ? ring::BucketOrder::forward : ring::BucketOrder::reverse};
   }
-  void launch(std::size_t until, double now) {
+  void launch(std::size_t until, const Moments& now) {
     while (reductions_.size() < until)
       reductions_.push_back(job_.stations.submit(now, reduction(bucketer_.buckets()[reductions_.size()], true)));
   }
@@ -279,12 +341,13 @@ class Buckets final : public Ring {
 class Tensors final : public Ring {
  public:
   explicit Tensors(const TimedJob& job) : Ring(job) {}
-  double finish(double now) override {
+  Moments finish(const Moments& at) override {
+    Moments now = at;
     const double each = static_cast<double>(size_bytes(layout().gradient_type));
     for (const std::size_t unit : layout().trained())
       for (const TensorLayout& tensor : layout().units[unit].tensors) {
         const double bytes = each * static_cast<double>(tensor.spec.elements());
-        now = std::max(now, job_.stations.end_of(job_.stations.submit(now, groups_.owners.all_reduce(bytes)), now));
+        now = later(now, job_.stations.end_of(job_.stations.submit(now, groups_.owners.all_reduce(bytes)), now));
       }
     return now + update_s(all());
   }
@@ -304,33 +367,36 @@ class Sharded final : public Ring {
   void begin_step() override {
     if (job_.kind.gathers) std::fill(gathers_.begin(), gathers_.end(), Stations::kNone);
   }
-  double acquire(std::size_t unit, Pass pass, double now) override {
+  Moments acquire(std::size_t unit, Pass pass, const Moments& at) override {
+    Moments now = at;
     if (job_.kind.gathers && !job_.job.share_host_parameters)
       for (const std::size_t next : wanted(unit, pass))
         if (gathers_[next] == Stations::kNone) gathers_[next] = job_.stations.submit(now, gather(next));
-    return gathers_[unit] == Stations::kNone ? now : std::max(now, job_.stations.end_of(gathers_[unit], now));
+    return gathers_[unit] == Stations::kNone ? now : later(now, job_.stations.end_of(gathers_[unit], now));
   }
   void release(std::size_t unit, Pass pass) override {
     const bool drops =
         pass == Pass::backward || job_.job.reshard_after_forward || job_.work.backward_layers[unit].empty();
     if (job_.kind.gathers && drops) gathers_[unit] = Stations::kNone;
   }
-  double open(std::size_t unit, double now) override {
+  Moments open(std::size_t unit, const Moments& at) override {
+    Moments now = at;
     while (window_.size() > 1 || std::find(window_.begin(), window_.end(), unit) != window_.end()) {
       if (!reductions_.empty() && reductions_.front().unit == window_.front()) now = take_first(now);
       window_.pop_front();
     }
     return now;
   }
-  void ready(std::size_t unit, bool last_micro, double now) override {
+  void ready(std::size_t unit, bool last_micro, const Moments& now) override {
     reductions_.push_back({unit, last_micro, job_.stations.submit(now, reduction({unit, unit + 1}, false))});
     window_.push_back(unit);
     while (!reductions_.empty() && job_.stations.done_by(reductions_.front().ticket, now)) take_first(now);
   }
-  double finish(double now) override {
+  Moments finish(const Moments& at) override {
+    Moments now = at;
     window_.clear();
     while (!reductions_.empty()) now = take_first(now);
-    for (const Stations::Ticket average : averages_) now = std::max(now, job_.stations.end_of(average, now));
+    for (const Stations::Ticket average : averages_) now = later(now, job_.stations.end_of(average, now));
     averages_.clear();
     now += update_s(all());
     if (!job_.kind.gathers)
@@ -345,10 +411,10 @@ class Sharded final : public Ring {
     Stations::Ticket ticket = Stations::kNone;
   };
   /// Waits for the oldest reduction, and starts the average over the replicas (worker::ShardedGradients).
-  double take_first(double now) {
+  Moments take_first(Moments now) {
     const Reduction first = reductions_.front();
     reductions_.pop_front();
-    now = std::max(now, job_.stations.end_of(first.ticket, now));
+    now = later(now, job_.stations.end_of(first.ticket, now));
     const double bytes = gradient_bytes(first.unit) / static_cast<double>(layout().owners);
     if (first.last_micro && groups_.replicas.size() > 1)
       averages_.push_back(job_.stations.submit(now, groups_.replicas.all_reduce(bytes)));
@@ -375,12 +441,12 @@ TimedGroups::TimedGroups(const TimedJob& job) : owners(owners_of(job)), replicas
 
 TimedGroup tensor_group(const TimedJob& job) {
   const auto [hosts, per_host] = place(job.mesh, job.job.tensor);
-  return {job, hosts, per_host};
+  return {job, hosts, per_host, 3};
 }
 
 TimedGroup stage_group(const TimedJob& job, std::size_t stages) {
   const bool one_host = job.mesh.workers_per_host >= job.job.mesh().model_workers();
-  return {job, one_host ? 1 : stages, one_host ? stages : 1};
+  return {job, one_host ? 1 : stages, one_host ? stages : 1, 4};
 }
 
 /// The card is shared by those workers of a host whose neighbours are on the next host: one tensor group at most.

@@ -9,26 +9,26 @@ using worker::Pass;
 TimedWalk::TimedWalk(const TimedJob& job, TimedExchange& exchange, double factor, double more_s)
     : job_(job), exchange_(exchange), tensor_(tensor_group(job_)), factor_(factor), more_s_(more_s) {}
 
-double TimedWalk::step(double now) {
+Moments TimedWalk::step(Moments now) {
   begin_step();
   for (std::size_t micro = 0; micro < job_.work.micro_batches; ++micro)
     now = backward(micro + 1 == job_.work.micro_batches, forward(now));
   return finish(now);
 }
 
-double TimedWalk::forward(double now) {
+Moments TimedWalk::forward(Moments now) {
   for (std::size_t layer = 0; layer < job_.work.layers.size(); ++layer) now = forward_layer(layer, now);
   return now;
 }
 
-double TimedWalk::backward(bool last_micro, double now) {
+Moments TimedWalk::backward(bool last_micro, Moments now) {
   now = sum(job_.work.loss_sums, now);
   for (std::size_t layer = job_.work.layers.size(); layer-- > job_.work.first_trained_layer;)
     now = backward_layer(layer, last_micro, now);
   return now;
 }
 
-void TimedWalk::hand_over_shared(double now) {
+void TimedWalk::hand_over_shared(const Moments& now) {
   for (std::size_t unit = job_.work.layout.units.size(); unit-- > 0;)
     if (is_shared(unit)) exchange_.ready(unit, true, now);
 }
@@ -37,14 +37,14 @@ bool TimedWalk::is_shared(std::size_t unit) const {
   return std::ranges::any_of(job_.work.shared, [&](const SharedGradient& shared) { return shared.unit == unit; });
 }
 
-double TimedWalk::sum(std::span<const double> vectors, double now) {
+Moments TimedWalk::sum(std::span<const double> vectors, Moments now) {
   if (tensor_.size() == 1) return now;
   for (const double bytes : vectors)
-    now = std::max(now, job_.stations.end_of(job_.stations.submit(now, tensor_.all_reduce(bytes)), now));
+    now = later(now, job_.stations.end_of(job_.stations.submit(now, tensor_.all_reduce(bytes)), now));
   return now;
 }
 
-double TimedWalk::forward_layer(std::size_t layer, double now) {
+Moments TimedWalk::forward_layer(std::size_t layer, Moments now) {
   const Workload& work = job_.work;
   const std::size_t unit = work.layers[layer].unit;
   const bool has_unit = unit != worker::kNoUnit;
@@ -55,7 +55,7 @@ double TimedWalk::forward_layer(std::size_t layer, double now) {
   return now;
 }
 
-double TimedWalk::backward_layer(std::size_t layer, bool last_micro, double now) {
+Moments TimedWalk::backward_layer(std::size_t layer, bool last_micro, Moments now) {
   const Workload& work = job_.work;
   const std::size_t unit = work.layers[layer].unit;
   const bool has_unit = unit != worker::kNoUnit;

@@ -21,18 +21,18 @@ class TimedWalk {
 
   void begin_step() { exchange_.begin_step(); }
   /// The passes of a micro-batch.
-  double forward(double now);
-  double backward(bool last_micro, double now);
+  Moments forward(Moments now);
+  Moments backward(bool last_micro, Moments now);
   /// Hands over the gradients of units with tensors that several stages hold, after these have summed them.
-  void hand_over_shared(double now);
-  double finish(double now) { return exchange_.finish(now); }
+  void hand_over_shared(const Moments& now);
+  Moments finish(const Moments& now) { return exchange_.finish(now); }
   /// A step of a worker that has the whole model.
-  double step(double now);
+  Moments step(Moments now);
 
  private:
-  double forward_layer(std::size_t layer, double now);
-  double backward_layer(std::size_t layer, bool last_micro, double now);
-  double sum(std::span<const double> vectors, double now);
+  Moments forward_layer(std::size_t layer, Moments now);
+  Moments backward_layer(std::size_t layer, bool last_micro, Moments now);
+  Moments sum(std::span<const double> vectors, Moments now);
   bool is_shared(std::size_t unit) const;
 
   const TimedJob job_;

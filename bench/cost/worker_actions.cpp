@@ -30,8 +30,8 @@ void WorkerActions::begin_step() {
   std::fill(micros_.begin(), micros_.end(), std::size_t{0});
 }
 
-double WorkerActions::acquire(std::size_t unit, Pass pass, double now) {
-  compute_until(now);
+Moments WorkerActions::acquire(std::size_t unit, Pass pass, const Moments& now) {
+  compute_until(now.last());
   if (job_.kind.gathers) {
     const std::vector<std::size_t>& order = order_[pass == Pass::forward ? 0 : 1];
     auto next = std::find(order.begin(), order.end(), unit);
@@ -60,15 +60,15 @@ void WorkerActions::await_first_push() {
   window_.pop_front();
 }
 
-double WorkerActions::open(std::size_t unit, double now) {
-  compute_until(now);
+Moments WorkerActions::open(std::size_t unit, const Moments& now) {
+  compute_until(now.last());
   if (!job_.kind.at_owner) return now;
   while (window_.size() > 1 || std::find(window_.begin(), window_.end(), unit) != window_.end()) await_first_push();
   return now;
 }
 
-void WorkerActions::ready(std::size_t unit, bool last_micro, double now) {
-  compute_until(now);
+void WorkerActions::ready(std::size_t unit, bool last_micro, const Moments& now) {
+  compute_until(now.last());
   if (!job_.kind.at_owner && !last_micro) return;
   const bool wants = !job_.kind.gathers && last_micro;
   actions_.push_back(
@@ -78,8 +78,8 @@ void WorkerActions::ready(std::size_t unit, bool last_micro, double now) {
   if (wants) actions_.push_back({.kind = Kind::pull, .unit = unit, .after_update = true});
 }
 
-double WorkerActions::finish(double now) {
-  compute_until(now);
+Moments WorkerActions::finish(const Moments& now) {
+  compute_until(now.last());
   while (!window_.empty()) await_first_push();
   return now;
 }

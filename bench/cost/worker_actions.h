@@ -35,11 +35,11 @@ class WorkerActions final : public TimedExchange {
   const std::vector<WorkerAction>& all() const { return actions_; }
 
   void begin_step() override;
-  double acquire(std::size_t unit, worker::Pass pass, double now) override;
+  Moments acquire(std::size_t unit, worker::Pass pass, const Moments& now) override;
   void release(std::size_t unit, worker::Pass pass) override;
-  double open(std::size_t unit, double now) override;
-  void ready(std::size_t unit, bool last_micro, double now) override;
-  double finish(double now) override;
+  Moments open(std::size_t unit, const Moments& now) override;
+  void ready(std::size_t unit, bool last_micro, const Moments& now) override;
+  Moments finish(const Moments& now) override;
 
  private:
   void compute_until(double now);
