@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -245,16 +246,28 @@ CollectiveTime scatter_time(const Wire& wire, std::size_t n, std::span<const dou
   return algorithm.algorithm.for_small_vectors ? direct(wire, n, part) : rounds_of(wire, n, n - 1, part);
 }
 
-/// Each rank has heard of each other one, which takes the time of all rounds.
+namespace {
+
+/// The messages, one after the other, by which a rank hears in a barrier (ring/plan/barrier.cpp) of the rank that is
+/// `distance` before: of round k, if the distance has the bit k. A distance once round the ring counts, too.
+double barrier_messages(std::size_t distance, std::size_t n) {
+  const std::size_t all = std::bit_ceil(n) - 1;
+  int most = 0;
+  for (std::size_t way = distance; way <= all; way += n) most = std::max(most, std::popcount(way));
+  return most;
+}
+
+}  // namespace
+
 CollectiveTime barrier_time(const Wire& wire, std::size_t n) {
   if (n <= 1) return {};
-  const double rounds = log2_rounds(n);
-  const double header = kHeaderBytes / wire.bytes_per_s();
+  const double message = kHeaderBytes / wire.bytes_per_s() + wire.latency_s(0);
   auto frames = std::make_shared<TimedFrames>();
-  frames->frames.assign(n - 1, {.service_s = 0, .latency_s = rounds * (header + wire.latency_s(0))});
+  for (std::size_t other = 1; other < n; ++other)
+    frames->frames.push_back({.service_s = 0, .latency_s = barrier_messages(other, n) * message});
   frames->at_once = n - 1;
-  frames->alone_s = frames->frames.front().latency_s;
-  const double sent = static_cast<double>(n) * rounds;
+  frames->alone_s = log2_rounds(n) * message;
+  const double sent = static_cast<double>(n) * log2_rounds(n);
   return {0, 0, frames->alone_s, sent, 0, std::move(frames)};
 }
 
