@@ -78,18 +78,30 @@ Moments Stations::end_of(Ticket ticket, const Moments& since) {
 bool Stations::done_by(Ticket ticket, const Moments& now) {
   for (std::size_t lane = 0; lane < lanes_; ++lane) call(lane, now[lane]);
   const double last = now.last();
-  while (!done(ticket) && !others_.empty() && others_.top().arrival.at_s <= last) serve_first(last);
+  while (!done(ticket) && next_s() <= last) serve_first(last);
   for (std::size_t lane = 0; lane < lanes_; ++lane)
     if (!transfers_[ticket + lane].done || transfers_[ticket + lane].end_s > now[lane]) return false;
   return true;
 }
 
+double Stations::next_s() const {
+  double next = std::numeric_limits<double>::infinity();
+  if (!others_.empty()) next = others_.top().arrival.at_s;
+  return incoming_.empty() ? next : std::min(next, incoming_.top().at_s);
+}
+
 void Stations::serve_first(double until_s) {
+  if (!incoming_.empty() && (others_.empty() || incoming_.top().at_s <= others_.top().arrival.at_s)) {
+    const Incoming frame = incoming_.top();
+    incoming_.pop();
+    return take(frame);
+  }
   served_ = others_.top().ticket;
   others_.pop();
   while (!transfers_[served_].arrivals.empty()) {
     const Next next{transfers_[served_].arrivals.front(), served_};
-    if (next.arrival.at_s > until_s || (!others_.empty() && next > others_.top())) {
+    if (next.arrival.at_s > until_s || (!others_.empty() && next > others_.top()) ||
+        (!incoming_.empty() && incoming_.top().at_s <= next.arrival.at_s)) {
       others_.push(next);
       break;
     }
@@ -221,15 +233,25 @@ void Stations::exchange(Ticket part, const Leg& leg, double at_s) {
       const TimedFrame& frame = leg.frames->frames[(other - 1) * each + i];
       const double begin = std::max(at_s, out_[lane]);
       out_[lane] = begin + frame.service_s;
-      in_[to] = std::max(in_[to], begin + frame.latency_s) + frame.service_s;
       busy_[leg.station] += frame.service_s / static_cast<double>(lanes_);
-      Got& got = transfers_[part - lane + to].got[number];
-      ++got.frames;
-      got.last_s = std::max(got.last_s, in_[to] + leg.frames->later_s);
+      incoming_.push({.at_s = begin + frame.latency_s,
+                      .order = order_++,
+                      .part = part - lane + to,
+                      .leg = number,
+                      .service_s = frame.service_s,
+                      .later_s = leg.frames->later_s});
     }
-    if (sends) end_exchange(part - lane + to, number);
   }
   end_exchange(part, number);
+}
+
+void Stations::take(const Incoming& frame) {
+  double& in = in_[lane_of(frame.part)];
+  in = std::max(in, frame.at_s) + frame.service_s;
+  Got& got = transfers_[frame.part].got[frame.leg];
+  ++got.frames;
+  got.last_s = std::max(got.last_s, in + frame.later_s);
+  end_exchange(frame.part, frame.leg);
 }
 
 /// The leg ends when the worker has begun it, and has the frames of all others.

@@ -178,6 +178,18 @@ class Stations {
     std::vector<Got> got = {};           ///< by leg; empty if there is one lane
     std::vector<Ticket> followers = {};  ///< transfers that begin after this one
   };
+  /// A frame from another worker of the host comes to the receiver's link, which carries one after the other.
+  struct Incoming {
+    double at_s = 0;
+    std::uint64_t order = 0;
+    Ticket part = 0;  ///< the receiver's
+    std::size_t leg = 0;
+    double service_s = 0;
+    double later_s = 0;
+    bool operator>(const Incoming& other) const {
+      return at_s != other.at_s ? at_s > other.at_s : order > other.order;
+    }
+  };
   /// The first arrival of a transfer that is not served now.
   struct Next {
     Arrival arrival;
@@ -202,6 +214,9 @@ class Stations {
   void end(Ticket part);
   void exchange(Ticket part, const Leg& leg, double at_s);
   void end_exchange(Ticket part, std::size_t leg);
+  void take(const Incoming& frame);
+  /// When the next thing happens.
+  double next_s() const;
   /// Occupies the station as soon as it is free. Returns when the service begins.
   double occupy(std::size_t station, double at_s, double service_s);
   /// A leg ends.
@@ -216,6 +231,7 @@ class Stations {
   std::vector<double> busy_;
   std::vector<Transfer> transfers_;  ///< the parts of a transfer, by lane, then those of the next
   std::priority_queue<Next, std::vector<Next>, std::greater<>> others_;  ///< parts that have arrivals
+  std::priority_queue<Incoming, std::vector<Incoming>, std::greater<>> incoming_;
   Ticket served_ = kNone;         ///< the part that is served now: it is not among the others
   std::vector<Ticket> awaited_;   ///< by lane: the part for which the worker waits; it submits nothing meanwhile
   std::vector<std::vector<std::pair<Ticket, Arrival>>> held_;  ///< by lane: they begin with the next call

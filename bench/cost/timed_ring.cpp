@@ -176,8 +176,9 @@ std::vector<Leg> TimedGroup::scatter(std::span<const double> units, double sums)
     add_barrier(legs);
   std::vector<double> columns(units.begin(), units.end());
   for (double& column : columns) column /= static_cast<double>(per_host_);
-  const auto column = static_cast<std::size_t>(bytes / static_cast<double>(per_host_));
-  add_between(legs, scatter_time(between(sums, per_host_), hosts_, columns, tuning_.pick(hosts_, column)), sums,
+  // The whole vector's size picks the plan of each column (ring::LinkPlans).
+  const ring::Tuning::Row plan = tuning_.pick(hosts_, static_cast<std::size_t>(bytes));
+  add_between(legs, scatter_time(between(sums, per_host_), hosts_, columns, plan), sums,
               per_host_);
   if (sums > 0)
     add_barrier(legs);
