@@ -181,7 +181,8 @@ void Stations::serve_leg(Ticket part, double at_s) {
       transfer.end_s = std::max(transfer.end_s, at_s);
       return leave(part);
     }
-    if (lanes_ == 1 && awaited_[0] != kNone && others_.empty() && leg.frames->alone_s > 0)
+    if (lanes_ == 1 && awaited_[0] != kNone && others_.empty() && leg.frames->alone_s > 0 &&
+        leg.work.service_s <= 0)
       return serve_alone(part, leg, at_s);
     transfer.frames_left = leg.frames->frames.size();
     const std::size_t at_once = leg.frames->at_once;
@@ -198,13 +199,19 @@ void Stations::serve_frame(Ticket part, double at_s, std::size_t number) {
   Transfer& transfer = transfers_[part];
   const Leg& leg = (*transfer.legs)[transfer.next - 1];
   const TimedFrame& frame = leg.frames->frames[number];
-  const double received = occupy(leg.station, at_s, frame.service_s) + frame.service_s + frame.latency_s;
+  const double arrived = occupy(leg.station, at_s, frame.service_s) + frame.service_s;
+  const double received = arrived + wait_for_work(leg, arrived) + frame.latency_s;
   for (std::size_t next = frame.first; next < frame.first + frame.count; ++next)
     arrive(part, {.at_s = received, .order = order_++, .frame = next});
   transfer.end_s = std::max(transfer.end_s, received);
   if (--transfer.frames_left > 0) return;
   transfer.end_s = std::max(transfer.begin_s, transfer.end_s + leg.frames->later_s);
   leave(part);
+}
+
+double Stations::wait_for_work(const Leg& leg, double at_s) {
+  const double work_s = leg.work.service_s / static_cast<double>(leg.frames->frames.size());
+  return occupy(leg.work.station, at_s, work_s) - at_s + leg.work.waits * work_s;
 }
 
 /// No other transfer is under way, and none comes: all frames leave as if nothing else used the card.

@@ -58,6 +58,15 @@ struct LaneGroup {
   }
 };
 
+/// The work for the frames of all ranks on the processors that the ranks share. A frame comes together with those of
+/// the other ranks: its receiver waits for all work that came before, and for a part of the work of these frames. The
+/// frame's own work is part of its latency.
+struct FrameWork {
+  std::size_t station = 0;
+  double service_s = 0;  ///< for all frames of the leg; 0: the ranks share no processors
+  double waits = 0;      ///< the part of a round's work that a frame waits for, on average: below 1/2
+};
+
 /// One stage of a transfer: the time that it takes at a station, which is a network card in one direction, or a server.
 struct Leg {
   std::size_t station = 0;
@@ -81,6 +90,7 @@ struct Leg {
   std::size_t group = 0;
   enum class Gate : std::uint8_t { none, between, up, end, count };
   Gate gate = Gate::none;
+  FrameWork work = {};  ///< of the frames
 };
 
 /// The legs of a transfer, shared by all transfers that are alike.
@@ -217,6 +227,8 @@ class Stations {
   void take(const Incoming& frame);
   /// When the next thing happens.
   double next_s() const;
+  /// Returns how long a frame that arrives now waits for processors.
+  double wait_for_work(const Leg& leg, double at_s);
   /// Occupies the station as soon as it is free. Returns when the service begins.
   double occupy(std::size_t station, double at_s, double service_s);
   /// A leg ends.

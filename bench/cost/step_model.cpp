@@ -28,6 +28,13 @@ double crowding(const Mesh& mesh, const HostCosts& costs, std::size_t threads) {
   return std::max(1.0, static_cast<double>(workers * threads) / costs.processors);
 }
 
+/// Frames of W workers come to P processors at the same moment: the first P wait for none, the last for W - P of them.
+FrameWork TimedJob::shared_work(double every_s) const {
+  return {.station = station(StepStation::processors),
+          .service_s = every_s / costs.processors,
+          .waits = std::max(0.0, 1 - costs.processors / static_cast<double>(mesh.workers())) / 2};
+}
+
 double TimedJob::update_s(double elements) const {
   return elements * update_bytes_per_element(job, work.layout.parameter_type, work.layout.gradient_type) *
          costs.update_s_per_byte * crowding(mesh, costs, 1);

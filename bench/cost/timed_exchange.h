@@ -47,6 +47,8 @@ struct TimedJob {
             .service_s = (costs.one_host ? every_s : host_s) / costs.processors,
             .streams = true};
   }
+  /// The same for the frames of a collective of all workers, which share one host's processors.
+  FrameWork shared_work(double every_s) const;
   /// Time of an update of some elements at each worker, by one thread each.
   double update_s(double elements) const;
 };

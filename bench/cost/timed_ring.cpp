@@ -77,7 +77,10 @@ void TimedGroup::add(std::vector<Leg>& legs, StepStation station, const Collecti
   const double groups = static_cast<double>(job_.mesh.workers()) / static_cast<double>(size());
   const double columns = station == StepStation::within ? static_cast<double>(hosts_) : static_cast<double>(per_host_);
   const double every = work * groups * columns / static_cast<double>(job_.stations.lanes());
-  legs.push_back(job_.processors(every, every / static_cast<double>(job_.mesh.hosts)));
+  if (job_.costs.one_host && job_.mesh.workers_per_host == 1 && time.frames)
+    legs.back().work = job_.shared_work(every);
+  else
+    legs.push_back(job_.processors(every, every / static_cast<double>(job_.mesh.hosts)));
 }
 
 void TimedGroup::add_within(std::vector<Leg>& legs, std::span<const double> units, double sums,
@@ -454,9 +457,9 @@ TimedGroup stage_group(const TimedJob& job, std::size_t stages) {
 StageMessage stage_message(const TimedJob& job, double bytes, bool within) {
   const HostCosts& costs = job.costs;
   const std::size_t senders = std::min(job.job.tensor, job.mesh.workers_per_host);
-  const Wire wire =
-      within ? Wire(job.mesh.within, costs.within_hop_s, costs.copy_s_per_byte)
-             : Wire(shared(job.mesh.between, static_cast<double>(senders)), costs.collective.hop_s, costs.collective.hop_s_per_byte);
+  const Wire wire = within ? Wire(job.mesh.within, costs.within_hop_s, costs.copy_s_per_byte)
+                           : Wire(shared(job.mesh.between, static_cast<double>(senders)), costs.collective.hop_s,
+                                  costs.collective.hop_s_per_byte);
   const auto segment =
       static_cast<double>(tuning_of(job.job).pick(job.job.pipeline, static_cast<std::size_t>(bytes)).segment_bytes);
   const CollectiveTime time = message_time(wire, bytes, segment);

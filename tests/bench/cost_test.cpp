@@ -260,6 +260,31 @@ TEST_CASE("a fit file is read as it was written, and refused if damaged") {
   }
 }
 
+TEST_CASE("frames wait for the processors that their ranks share") {
+  auto rounds = std::make_shared<TimedFrames>();
+  rounds->frames = {{.service_s = 1, .latency_s = 2, .first = 1, .count = 1}, {.service_s = 1, .latency_s = 2}};
+  rounds->at_once = 1;
+  rounds->service_s = 2;
+  rounds->alone_s = 6;
+  rounds->carried_s = 4;
+  Leg leg{.station = 0, .frames = rounds};
+  const auto time = [&] {
+    Stations stations(2);
+    return stations.end_of(stations.submit(0, {leg}));
+  };
+  CHECK(time() == 6);
+  leg.work = {.station = 1, .service_s = 4, .waits = 0.25};  // 2 a round, which is less than the round's own time
+  CHECK(time() == 7);
+  leg.work.service_s = 20;  // 10 a round: the second frame comes at 6.5, and its work begins at 11
+  CHECK(time() == 11 + 2.5 + 2);
+  Stations stations(2);
+  const auto other = stations.submit(0, {Leg{.station = 1, .service_s = 5}});
+  const auto first = stations.submit(0, {leg});
+  CHECK(stations.end_of(other) == 5);
+  CHECK(stations.end_of(first) == 15 + 2.5 + 2);  // other work comes before
+  CHECK(stations.busy(1) == 25);
+}
+
 TEST_CASE("transfers queue at stations") {
   Stations stations(2);
   const Leg out{.station = 0, .service_s = 2};
