@@ -107,7 +107,7 @@ class PlannedGroup final : public ProcessGroup {
   const Hierarchy hierarchy_;
   const LinkOptions links_;
   mutable std::array<std::optional<Asked>, 4> asked_;  ///< the last ones
-  mutable std::size_t next_ = 0;        ///< to be replaced
+  mutable std::size_t next_ = 0;                       ///< to be replaced
 };
 
 }  // namespace

@@ -70,7 +70,8 @@ class FrameList {
       }
     }
     if (begin == 0) made_.at_once = frames.size();
-    for (std::size_t i = before_; !whole_ && i < begin; ++i) frames[i].first = begin + (i - before_), frames[i].count = 1;
+    for (std::size_t i = before_; !whole_ && i < begin; ++i)
+      frames[i].first = begin + (i - before_), frames[i].count = 1;
     before_ = begin;
   }
   /// `alone_s`: the time of the collective if nothing else uses the card, where rounds or messages were joined.
@@ -151,8 +152,8 @@ CollectiveTime direct(const Wire& wire, std::size_t n, const Part& part) {
   together.senders = 1;
   FrameList frames(together, false);
   const bool all_lanes = wire.lanes > 1;  // then each message has a receiver of its own
-  const std::vector<double> one = joined(
-      part, all_lanes ? std::max<std::size_t>(1, kMostFrames / (messages_of_all * wire.lanes)) : kMostFrames);
+  const std::vector<double> one =
+      joined(part, all_lanes ? std::max<std::size_t>(1, kMostFrames / (messages_of_all * wire.lanes)) : kMostFrames);
   std::vector<double> messages;
   for (std::size_t other = 0; other < messages_of_all && (all_lanes || messages.size() < kMostFrames); ++other)
     messages.insert(messages.end(), one.begin(), one.end());

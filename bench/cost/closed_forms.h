@@ -42,8 +42,8 @@ struct CollectiveTime {
   double alone_s = 0;
   double messages = 0;     ///< that all ranks send
   double moved_bytes = 0;  ///< payload that all ranks send
-  /// The messages of one rank, or of all senders; null if ranks send different ones. At most some hundred: longer collectives have fewer
-  /// and larger ones, which take as long if nothing else uses the card.
+  /// The messages of one rank, or of all senders; null if ranks send different ones. At most some hundred: longer
+  /// collectives have fewer and larger ones, which take as long if nothing else uses the card.
   std::shared_ptr<const TimedFrames> frames = nullptr;
 };
 

@@ -14,8 +14,7 @@ ServedOutbox::ServedOutbox(ServedCards& cards, std::size_t place, bool to_server
 
 void ServedOutbox::add(const ServedFrame& frame, std::size_t unit) {
   const std::size_t to = to_servers_ ? cards_.place_of_server(frame.server) : frame.worker;
-  waiting_.add(to,
-               {.has_payload = frame.bytes > 0, .unit = static_cast<std::uint32_t>(unit), .begin = frame.piece},
+  waiting_.add(to, {.has_payload = frame.bytes > 0, .unit = static_cast<std::uint32_t>(unit), .begin = frame.piece},
                frame);
   changed(to);
 }

@@ -32,10 +32,10 @@ class ServedOutbox {
   ServedCards& cards_;
   const std::size_t place_;
   const bool to_servers_;
-  std::vector<std::size_t> windows_;                    ///< by place
-  net::TurnQueue<std::size_t, ServedFrame> waiting_;    ///< by place
-  std::vector<std::size_t> changed_;                    ///< since the last flush: the others have no room
-  std::vector<bool> is_changed_;                        ///< by place
+  std::vector<std::size_t> windows_;                  ///< by place
+  net::TurnQueue<std::size_t, ServedFrame> waiting_;  ///< by place
+  std::vector<std::size_t> changed_;                  ///< since the last flush: the others have no room
+  std::vector<bool> is_changed_;                      ///< by place
 };
 
 /// The outboxes of all workers and servers, by place.

@@ -35,8 +35,8 @@ struct TimedFrames {
   double carried_s = 0;
 };
 
-/// The workers of a host that are members of one group: `size` of them, `stride` apart. Each sends an equal share of the
-/// frames to each other member, if `exchanges`.
+/// The workers of a host that are members of one group: `size` of them, `stride` apart. Each sends an equal share of
+/// the frames to each other member, if `exchanges`.
 struct LaneGroup {
   std::size_t size = 1;
   std::size_t stride = 1;
@@ -101,16 +101,23 @@ using Legs = std::shared_ptr<const std::vector<Leg>>;
 /// threads or randomness.
 ///
 /// Of several workers, each has a lane: all of them make the same calls in the same order, at times of their own. They
-/// share the stations, but each has links of its own within the host. A transfer has a part in each lane. A frame that a
-/// worker of this host gets from another host arrives when its own frame arrives there: all hosts do the same.
+/// share the stations, but each has links of its own within the host. A transfer has a part in each lane. A frame that
+/// a worker of this host gets from another host arrives when its own frame arrives there: all hosts do the same.
 class Stations {
  public:
   using Ticket = std::size_t;
 
   /// `count`: of stations; the first one is the link within the host. REQUIRES: lanes <= Moments::kMost.
   explicit Stations(std::size_t count, std::size_t lanes = 1)
-      : lanes_(lanes), out_(lanes, 0), in_(lanes, 0), calls_(lanes), free_(count, 0), busy_(count, 0),
-        awaited_(lanes, kNone), held_(lanes), groups_(lanes) {}
+      : lanes_(lanes),
+        out_(lanes, 0),
+        in_(lanes, 0),
+        calls_(lanes),
+        free_(count, 0),
+        busy_(count, 0),
+        awaited_(lanes, kNone),
+        held_(lanes),
+        groups_(lanes) {}
 
   static constexpr Ticket kNone = static_cast<Ticket>(-1);
 
@@ -167,7 +174,7 @@ class Stations {
   };
   /// A gate of a group, in one lane.
   struct Gate {
-    std::size_t next = 0;                     ///< the number of the transfer that enters next
+    std::size_t next = 0;                    ///< the number of the transfer that enters next
     std::map<std::size_t, Blocked> blocked;  ///< by number
   };
   struct Group {
@@ -196,9 +203,7 @@ class Stations {
     std::size_t leg = 0;
     double service_s = 0;
     double later_s = 0;
-    bool operator>(const Incoming& other) const {
-      return at_s != other.at_s ? at_s > other.at_s : order > other.order;
-    }
+    bool operator>(const Incoming& other) const { return at_s != other.at_s ? at_s > other.at_s : order > other.order; }
   };
   /// The first arrival of a transfer that is not served now.
   struct Next {
@@ -244,8 +249,8 @@ class Stations {
   std::vector<Transfer> transfers_;  ///< the parts of a transfer, by lane, then those of the next
   std::priority_queue<Next, std::vector<Next>, std::greater<>> others_;  ///< parts that have arrivals
   std::priority_queue<Incoming, std::vector<Incoming>, std::greater<>> incoming_;
-  Ticket served_ = kNone;         ///< the part that is served now: it is not among the others
-  std::vector<Ticket> awaited_;   ///< by lane: the part for which the worker waits; it submits nothing meanwhile
+  Ticket served_ = kNone;        ///< the part that is served now: it is not among the others
+  std::vector<Ticket> awaited_;  ///< by lane: the part for which the worker waits; it submits nothing meanwhile
   std::vector<std::vector<std::pair<Ticket, Arrival>>> held_;  ///< by lane: they begin with the next call
   std::vector<std::map<std::size_t, Group>> groups_;           ///< by lane
   std::uint64_t order_ = 0;

@@ -57,12 +57,12 @@ struct TimedJob {
 double crowding(const Mesh& mesh, const HostCosts& costs, std::size_t threads);
 
 /// Workers on some hosts of a mesh that call collectives together. The other workers of each host do the same in groups
-/// of their own: the messages of all workers of a host leave by its card one after the other. Where one worker is played,
-/// all workers of the host act at the same times, and it sends last.
+/// of their own: the messages of all workers of a host leave by its card one after the other. Where one worker is
+/// played, all workers of the host act at the same times, and it sends last.
 class TimedGroup {
  public:
-  /// `hosts` and `per_host`: those of the group; `id`: its number among the groups of a worker, from 1; `stride`: of its
-  /// members on a host.
+  /// `hosts` and `per_host`: those of the group; `id`: its number among the groups of a worker, from 1; `stride`: of
+  /// its members on a host.
   TimedGroup(const TimedJob& job, std::size_t hosts, std::size_t per_host, std::size_t id, std::size_t stride = 1);
 
   std::size_t size() const { return hosts_ * per_host_; }

@@ -31,8 +31,8 @@ std::unique_ptr<TimedExchange> make_exchange(const TimedJob& job) {
   return std::make_unique<Nothing>(job);
 }
 
-/// The workers of a host that are played. On hosts with several workers these are not in step: while one of them has the
-/// card, another one uses the links within the host. In a mesh one worker stands for all.
+/// The workers of a host that are played. On hosts with several workers these are not in step: while one of them has
+/// the card, another one uses the links within the host. In a mesh one worker stands for all.
 std::size_t lanes_of(const TimedJob& job) {
   const std::size_t workers = job.mesh.workers_per_host;
   const bool is_one = !job.kind.ring || job.mesh.hosts <= 1 || job.job.mesh().divides_model();
@@ -182,7 +182,8 @@ class TimedPipeline::Stage {
       }
     std::vector<Stations::Ticket> tickets;
     for (const SharedGradient& shared : job_.work.shared)
-      tickets.push_back(job_.stations.submit(Moments(begin, stations_.lanes()), stage_group(job_, shared.stages.size()).all_reduce(shared.bytes)));
+      tickets.push_back(job_.stations.submit(Moments(begin, stations_.lanes()),
+                                             stage_group(job_, shared.stages.size()).all_reduce(shared.bytes)));
     now_ = Moments(begin, stations_.lanes());
     for (const Stations::Ticket ticket : tickets) now_ = later(now_, job_.stations.end_of(ticket, now_));
     walk_.hand_over_shared(now_);
@@ -196,8 +197,7 @@ class TimedPipeline::Stage {
     begin_step();
     if (ends_.size() != kWarmUp) return;
     waited_before_ = waited_;
-    for (std::size_t station = 0; station < busy_before_.size(); ++station)
-      busy_before_[station] = all_busy(station);
+    for (std::size_t station = 0; station < busy_before_.size(); ++station) busy_before_[station] = all_busy(station);
   }
 
   Stations stations_;

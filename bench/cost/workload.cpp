@@ -216,8 +216,8 @@ std::vector<Workload> make_workloads(const JobOptions& job, const worker::Regist
   std::vector<Workload> all;
   for (const Range layers : stages) {
     const bool last = layers.end == whole.model->layers.size();
-    const Described part = job.pipeline > 1 ? stage_of(job, registries, largest, divided.flat, layers)
-                                            : Described{nullptr, divided.flat};
+    const Described part =
+        job.pipeline > 1 ? stage_of(job, registries, largest, divided.flat, layers) : Described{nullptr, divided.flat};
     const worker::Model& model = part.model ? *part.model : divided.model ? *divided.model : *whole.model;
     Workload work;
     work.model = whole.model->name;

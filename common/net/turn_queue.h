@@ -63,9 +63,7 @@ class TurnQueue {
     Urgency urgency;
     const Peer* peer;
     std::vector<Waiting>* frames;
-    bool operator>(const Turn& other) const {
-      return std::tie(urgency, *peer) > std::tie(other.urgency, *other.peer);
-    }
+    bool operator>(const Turn& other) const { return std::tie(urgency, *peer) > std::tie(other.urgency, *other.peer); }
   };
 
   template <class HasRoom>
