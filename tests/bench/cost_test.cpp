@@ -355,5 +355,60 @@ TEST_CASE("the time of a vector of any length is known at once") {
   }
 }
 
+/// A frame of a chain: it leaves when the one before it has arrived.
+std::shared_ptr<const TimedFrames> chain(std::size_t frames, double service_s, double latency_s) {
+  TimedFrames made{.frames = {}, .at_once = 1};
+  for (std::size_t i = 0; i < frames; ++i)
+    made.frames.push_back({service_s, latency_s, i + 1, i + 1 < frames ? std::size_t{1} : std::size_t{0}});
+  return std::make_shared<const TimedFrames>(std::move(made));
+}
+
+// In step, both rounds of both workers would take 2 * (2 + 2). The second worker's frame leaves while the first one's
+// arrives.
+TEST_CASE("the messages of a host's workers leave one after the other") {
+  Stations stations(2, 2);
+  Leg leg{.station = 1, .frames = chain(2, 1, 2)};
+  leg.lanes = {.size = 2, .owners = 2};
+  const auto both = stations.submit(0, {leg});
+  const Moments ends = stations.end_of(both, Moments(0, 2));
+  CHECK(ends[0] == 6);
+  CHECK(ends[1] == 7);
+}
+
+// Workers 0 to 2 wait for worker 3, who waits for nobody. Worker 2 hears of it by way of worker 0.
+TEST_CASE("a barrier ends by as many messages after the last call as the distance has bits") {
+  const Wire wire(net::LinkSpec{kHeaderBytes * 8, std::chrono::seconds(1)});  // a header takes one second
+  Stations stations(1, 4);
+  Leg leg{.station = 0, .frames = barrier_time(wire, 4).frames};
+  leg.lanes = {.size = 4, .owners = 4, .kind = LaneGroup::Kind::reduces};
+  Moments calls(0, 4);
+  calls[3] = 10;
+  const auto barrier = stations.submit(calls, std::make_shared<const std::vector<Leg>>(std::vector<Leg>{leg}));
+  const Moments ends = stations.end_of(barrier, calls);
+  CHECK(ends[3] == 10);
+  CHECK(ends[0] == 12);
+  CHECK(ends[1] == 12);
+  CHECK(ends[2] == 14);
+  CHECK(barrier_time(wire, 4).alone_s == 4);
+  CHECK(barrier_time(wire, 5).alone_s == 6);
+  CHECK(barrier_time(wire, 1).alone_s == 0);
+}
+
+TEST_CASE("a collective goes up after those that were called before") {
+  const auto transfer = [](std::size_t station, double service_s) {
+    Leg between{.station = station, .service_s = service_s, .group = 1, .gate = Leg::Gate::between};
+    Leg up{.waits_for_call = true, .group = 1, .gate = Leg::Gate::up};
+    return std::vector<Leg>{between, up};
+  };
+  Stations stations(3);
+  stations.submit(0, transfer(1, 10));
+  const auto quick = stations.submit(0, transfer(2, 1));
+  CHECK(stations.end_of(quick) == 10);
+  Stations others(3);
+  others.submit(0, transfer(1, 10));
+  const auto free = others.submit(0, {Leg{.station = 2, .service_s = 1}});
+  CHECK(others.end_of(free) == 1);
+}
+
 }  // namespace
 }  // namespace psring::bench

@@ -140,7 +140,8 @@ TEST_CASE("predictions of micro-batches of two sizes agree with the strategies i
 TEST_CASE("the micro-batches of a step compute and send as much as its samples, in whatever number") {
   const auto stages_of = [](std::size_t batch, std::size_t micro_batches) {
     const MeshCase at{.tensor = 2, .pipeline = 2, .model = kGpt, .micro_batches = micro_batches, .batch = batch};
-    return make_workloads(at.job(), built_in_names().workers, 1, [](const LayerPass& pass) { return pass.flops / 1e9; });
+    return make_workloads(at.job(), built_in_names().workers, 1,
+                          [](const LayerPass& pass) { return pass.flops / 1e9; });
   };
   const auto sums_of = [](const Workload& work) {
     double sum = 0;
