@@ -107,8 +107,10 @@ Case make_case(const Way& way, std::size_t hosts, std::size_t per_host, const Se
   Case at;
   at.job.strategy = way.strategy;
   at.job.model = setting.model;
-  at.job.data = "synthetic";
   at.job.workers = hosts * per_host;
+  // A batch for each step of simulated_step_s, and more: layers that sleep read no values, and to make them takes
+  // longer than all the rest.
+  at.job.data = fmt::format("synthetic:samples={}", 16 * at.job.workers);
   at.job.servers = way.servers;
   at.job.global_batch = at.job.workers;
   at.job.shard_group = way.shard_group;

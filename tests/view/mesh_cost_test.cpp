@@ -44,13 +44,13 @@ struct MeshCase {
     JobOptions job;
     job.strategy = strategy;
     job.model = model;
-    job.data = "synthetic";
     job.tensor = tensor;
     job.pipeline = pipeline;
     job.pipeline_schedule = schedule;
     job.workers = data * tensor * pipeline;
     job.accumulate = micro_batches;
     job.global_batch = (batch > 0 ? batch : 2 * micro_batches) * data;
+    job.data = fmt::format("synthetic:samples={}", 16 * job.global_batch);  // more than the steps below take
     job.link = link;
     job.compute = compute;
     return job;
