@@ -107,13 +107,20 @@ def _work(rank: int, size: int, port: int, body: Callable[..., Any], folder: str
     torch.save(result, f"{folder}/{rank}")
 
 
+def fresh() -> Any:
+    """Processes that have imported this module, and nothing else has happened in: PyTorch is imported once for all."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["psring.torch", "torch"])
+    return context
+
+
 def workers(body: Callable[..., Any], *arguments: Any, size: int = WORKERS, killed: tuple[int, ...] = ()) -> list[Any]:
     """What `body(rank, *arguments)` returned at each worker, or the text of its exception."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
-        context = multiprocessing.get_context("spawn")
+        context = fresh()
         processes = [
             context.Process(target=_work, args=(rank, size, port, body, folder, arguments)) for rank in range(size)
         ]
