@@ -127,6 +127,7 @@ class Plan(ProgramTest):
         even = self.rows(*job)[0]["step_s"]
         uneven = self.rows(*job, "--fault", "jitter:worker:*=50%")[0]["step_s"]
         self.assertAlmostEqual(uneven / even, 1 + 0.5 * 3 / 5, delta=0.02)
+
     def test_every_kind_of_row_can_be_trained(self):
         """The file of each row is a job that train takes, with the row's options."""
         tested = 0
@@ -145,11 +146,17 @@ class Plan(ProgramTest):
         self.assertGreater(tested, 40)
 
     def check_jobs(self, command, rows, numbers):
+        """Trains each row. The file of the last one is the plan's; the others have their options in the same form."""
         for number in numbers:
             row = rows[number - 1]
             with self.subTest(row["label"]):
-                self.assert_done(self.run_program(*command, "--out", "job.toml", "--row", number))
-                self.assertTrue((self.folder / "job.toml").read_text().startswith(f"# psring plan: {row['label']}, "))
+                lines = "".join(f'{name} = "{value}"\n' for name, value in row["options"].items())
+                (self.folder / "job.toml").write_text(lines)
+                if number == list(numbers)[-1]:
+                    self.assert_done(self.run_program(*command, "--out", "job.toml", "--row", number))
+                    text = (self.folder / "job.toml").read_text()
+                    self.assertTrue(text.startswith(f"# psring plan: {row['label']}, "))
+                    self.assertEqual("".join(line for line in text.splitlines(True) if not line.startswith("#")), lines)
                 run = f"{row['strategy']}-{number}"
                 self.assert_done(self.train("--config", "job.toml", "--out", run))
                 job = json.loads((self.folder / run / "run.json").read_text())["job"]
@@ -355,13 +362,6 @@ class Plan(ProgramTest):
             self.refused(2, text, "plan", *self.GPT, "--tflops", 1, "--hosts", 4, "--strategies", words)
         self.refused(2, "give the mesh in one of them", "plan", *self.GPT, "--tflops", 1, "--hosts", 4, "--tensor", 2, "--strategies", "tp:2+ddp")
 
-    def test_meshes_that_cannot_be_predicted(self):
-        for words in ("pp:2+single", "pp:2+dp", "single+pp:2"):
-            self.refused(2, "the strategy cannot divide a model", "plan", *self.GPT, "--tflops", 1, "--hosts", 4, "--strategies", words)
-        # 3 workers in a host: groups of 2 or 4 would lie partly in a host and partly between hosts.
-        odd = ["--tflops", 1, "--hosts", 4, "--workers-per-host", 3, "--global-batch", 12]
-        for words in ("tp:2+ddp", "tp:4+ddp", "pp:4", "pp:2+ddp", "tp:2+pp:2+zero1"):
-            self.refused(2, "only if they divide or fill hosts, which have 3", "plan", *self.GPT, *odd, "--strategies", words)
     def test_words_that_mean_the_same(self):
         job = ["plan", *MODEL, "--hosts", 4, "--global-batch", 8, "--tflops", 1, "--strategies"]
         self.refused(2, "'ps' is listed twice", *job, "ps,ddp,ps")
@@ -374,6 +374,13 @@ class Plan(ProgramTest):
         for axis in (["--pipeline", 100], ["--tensor", 3]):  # an error names the axis
             self.refused(2, f"{axis[0]} {axis[1]} ", "plan", *MODEL, "--hosts", 4, "--global-batch", 8, "--tflops", 1, *axis)
 
+    def test_meshes_that_cannot_be_predicted(self):
+        for words in ("pp:2+single", "pp:2+dp", "single+pp:2"):
+            self.refused(2, "the strategy cannot divide a model", "plan", *self.GPT, "--tflops", 1, "--hosts", 4, "--strategies", words)
+        # 3 workers in a host: groups of 2 or 4 would lie partly in a host and partly between hosts.
+        odd = ["--tflops", 1, "--hosts", 4, "--workers-per-host", 3, "--global-batch", 12]
+        for words in ("tp:2+ddp", "tp:4+ddp", "pp:4", "pp:2+ddp", "tp:2+pp:2+zero1"):
+            self.refused(2, "only if they divide or fill hosts, which have 3", "plan", *self.GPT, *odd, "--strategies", words)
         self.assert_done(self.run_program("psring", "plan", *self.GPT, *odd, "--json", "plan.json"))
         self.assertFalse([row["label"] for row in json.loads((self.folder / "plan.json").read_text())["rows"] if row["mesh"]["tensor"] > 1])
 
