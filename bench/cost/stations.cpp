@@ -181,8 +181,7 @@ void Stations::serve_leg(Ticket part, double at_s) {
       transfer.end_s = std::max(transfer.end_s, at_s);
       return leave(part);
     }
-    if (lanes_ == 1 && awaited_[0] != kNone && others_.empty() && leg.frames->alone_s > 0 &&
-        leg.work.service_s <= 0)
+    if (lanes_ == 1 && awaited_[0] != kNone && others_.empty() && leg.frames->alone_s > 0 && leg.work.service_s <= 0)
       return serve_alone(part, leg, at_s);
     transfer.frames_left = leg.frames->frames.size();
     const std::size_t at_once = leg.frames->at_once;

@@ -24,8 +24,7 @@ ring::Tuning tuning_of(const JobOptions& job) {
 
 }  // namespace
 
-TimedGroup::TimedGroup(const TimedJob& job, std::size_t hosts, std::size_t per_host, std::size_t id,
-                       std::size_t stride)
+TimedGroup::TimedGroup(const TimedJob& job, std::size_t hosts, std::size_t per_host, std::size_t id, std::size_t stride)
     : job_(job), hosts_(hosts), per_host_(per_host), id_(id), stride_(stride), tuning_(tuning_of(job.job)) {}
 
 /// The card, which the workers of a host share. A byte that is added to what the receiver has takes as long as three
@@ -84,10 +83,7 @@ void TimedGroup::add_barrier(std::vector<Leg>& legs) const {
   const Wire wire(job_.mesh.within, job_.costs.within_hop_s, job_.costs.copy_s_per_byte);
   const std::size_t first = legs.size();
   add(legs, StepStation::within, barrier_time(wire, per_host_), 0);
-  legs[first].lanes = {.size = per_host_,
-                       .stride = stride_,
-                       .owners = per_host_,
-                       .kind = LaneGroup::Kind::reduces};
+  legs[first].lanes = {.size = per_host_, .stride = stride_, .owners = per_host_, .kind = LaneGroup::Kind::reduces};
 }
 
 void TimedGroup::add_between(std::vector<Leg>& legs, const CollectiveTime& time, double sums,
@@ -143,10 +139,10 @@ std::vector<Leg> TimedGroup::all_reduce_legs(double bytes) const {
   std::vector<Leg> legs;
   add_within(legs, std::span(&within, 1), 1, columns);
   constexpr double kSums = 0.5;  // half of the rounds add, the others copy
-  add_between(legs,
-              all_reduce_time(between(kSums, columns), hosts_, column,
-                              tuning_.pick(hosts_, static_cast<std::size_t>(column))),
-              kSums, columns);
+  add_between(
+      legs,
+      all_reduce_time(between(kSums, columns), hosts_, column, tuning_.pick(hosts_, static_cast<std::size_t>(column))),
+      kSums, columns);
   add_within(legs, std::span(&within, 1), 0, columns);
   return legs;
 }
@@ -162,8 +158,7 @@ std::vector<Leg> TimedGroup::scatter(std::span<const double> units, double sums)
   for (double& column : columns) column /= static_cast<double>(per_host_);
   // The whole vector's size picks the plan of each column (ring::LinkPlans).
   const ring::Tuning::Row plan = tuning_.pick(hosts_, static_cast<std::size_t>(bytes));
-  add_between(legs, scatter_time(between(sums, per_host_), hosts_, columns, plan), sums,
-              per_host_);
+  add_between(legs, scatter_time(between(sums, per_host_), hosts_, columns, plan), sums, per_host_);
   if (sums > 0)
     add_barrier(legs);
   else
@@ -178,8 +173,7 @@ std::vector<Leg> TimedGroup::direct_legs(double bytes) const {
   const std::size_t ranks = size() - per_host_ + 1;
   const double between_ranks = bytes * static_cast<double>(ranks);
   const ring::Tuning::Row exchange{.ranks = ranks, .up_to_bytes = 0, .algorithm = ring::Algorithm::exchange};
-  add_between(legs, scatter_time(between(1, per_host_), ranks, std::span(&between_ranks, 1), exchange), 1,
-              per_host_);
+  add_between(legs, scatter_time(between(1, per_host_), ranks, std::span(&between_ranks, 1), exchange), 1, per_host_);
   return legs;
 }
 
@@ -224,9 +218,9 @@ TimedGroup stage_group(const TimedJob& job, std::size_t stages) {
 StageMessage stage_message(const TimedJob& job, double bytes, bool within) {
   const HostCosts& costs = job.costs;
   const std::size_t senders = std::min(job.job.tensor, job.mesh.workers_per_host);
-  const Wire wire =
-      within ? Wire(job.mesh.within, costs.within_hop_s, costs.copy_s_per_byte)
-             : Wire(shared(job.mesh.between, static_cast<double>(senders)), costs.collective.hop_s, costs.collective.hop_s_per_byte);
+  const Wire wire = within ? Wire(job.mesh.within, costs.within_hop_s, costs.copy_s_per_byte)
+                           : Wire(shared(job.mesh.between, static_cast<double>(senders)), costs.collective.hop_s,
+                                  costs.collective.hop_s_per_byte);
   const auto segment =
       static_cast<double>(tuning_of(job.job).pick(job.job.pipeline, static_cast<std::size_t>(bytes)).segment_bytes);
   const CollectiveTime time = message_time(wire, bytes, segment);

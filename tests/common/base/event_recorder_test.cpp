@@ -396,7 +396,7 @@ TEST_CASE("the line of an error says what is wrong, and where") {
           "byte 34: 2 bytes are left of the part, expected 5");
   refused(record(raw("\x01\x00\x03\x01\x00\x81\x08")), "byte 35: a text of size 1025, expected less than 1025");
   refused(record(raw("\x01\x00\x05\x01\x04\x00\x00")), "byte 33: flags 0x04, expected at most 0x03");
-  const std::string known = "\x01" + std::string(1, '\0') + "\x06\x01" + std::string(3, '\0');
+  const std::string known(raw("\x01\x00\x06\x01\x00\x00\x00"));
   refused(record(known + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"), "byte 45: a number of more than 64 bits");
   refused(record(known + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), "byte 45: a time out of bounds");
   CHECK(reader.error(record(raw("\x01\x00\x06\x01\x00\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")))
