@@ -215,7 +215,7 @@ class RowChoices {
     }
     return rows;
   }
-  /// Of the same choice in ways that need less memory, the fastest that fits.
+  /// Returns the fastest that fits of the same choice in ways that need less memory.
   std::optional<PlanRow> smaller_row(const PlanRow& row) const {
     std::optional<PlanRow> fitting;
     try {
@@ -276,7 +276,7 @@ class Candidates {
     }
   }
 
-  /// What makes a row is in the key.
+  /// The key has the options that make a row.
   std::map<std::string, RowChoices>& groups() { return groups_; }
   std::vector<PlanRow> rows() {
     std::vector<PlanRow> rows;

@@ -67,7 +67,7 @@ class TakeParts {
   TrainSetup& setup_;
 };
 
-/// What the predictions of all workers of a job have in common.
+/// The things that the predictions of all workers of a job have in common.
 struct PlannedJob {
   const std::vector<std::size_t>& hosts;  ///< by worker
   std::vector<net::Member> members;

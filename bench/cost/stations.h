@@ -100,7 +100,7 @@ using Legs = std::shared_ptr<const std::vector<Leg>>;
 /// one worker that stands for all, or of all workers of a host, in virtual time. Exact to the arithmetic, without
 /// threads or randomness.
 ///
-/// Of several workers, each has a lane: all of them make the same calls in the same order, at times of their own. They
+/// Each of several workers has a lane: all of them make the same calls in the same order, at times of their own. They
 /// share the stations, but each has links of its own within the host. A transfer has a part in each lane. A frame that
 /// a worker of this host gets from another host arrives when its own frame arrives there: all hosts do the same.
 class Stations {
