@@ -215,7 +215,7 @@ class RowChoices {
     }
     return rows;
   }
-  /// Returns the fastest that fits of the same choice in ways that need less memory.
+  /// Returns the fastest way of the same choice that needs less memory and fits.
   std::optional<PlanRow> smaller_row(const PlanRow& row) const {
     std::optional<PlanRow> fitting;
     try {
@@ -276,7 +276,7 @@ class Candidates {
     }
   }
 
-  /// The key has the options that make a row.
+  /// Choices of one key become one row.
   std::map<std::string, RowChoices>& groups() { return groups_; }
   std::vector<PlanRow> rows() {
     std::vector<PlanRow> rows;

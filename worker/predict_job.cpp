@@ -67,7 +67,7 @@ class TakeParts {
   TrainSetup& setup_;
 };
 
-/// The things that the predictions of all workers of a job have in common.
+/// The part of a job that the predictions of all its workers share.
 struct PlannedJob {
   const std::vector<std::size_t>& hosts;  ///< by worker
   std::vector<net::Member> members;

@@ -41,7 +41,7 @@ class EqualMicros {
     return left;
   }
 
-  /// The time of the micro-batches that have been left out so far, and how long they keep a station busy.
+  /// The time of the micro-batches that were left out so far, and that of a station in them.
   double seconds() const { return seconds_; }
   double busy(std::size_t station) const { return busy_[station]; }
 

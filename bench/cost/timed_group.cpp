@@ -77,7 +77,7 @@ void TimedGroup::add_within(std::vector<Leg>& legs, std::span<const double> unit
                        .kind = sums > 0 ? LaneGroup::Kind::reduces : LaneGroup::Kind::gathers};
 }
 
-/// A reduce-scatter or an all-gather between hosts has a barrier for the stage that moves nothing within a host.
+/// A reduce-scatter and an all-gather between hosts have a stage that moves nothing within a host: a barrier.
 void TimedGroup::add_barrier(std::vector<Leg>& legs) const {
   if (per_host_ <= 1 || hosts_ <= 1) return;
   const Wire wire(job_.mesh.within, job_.costs.within_hop_s, job_.costs.copy_s_per_byte);

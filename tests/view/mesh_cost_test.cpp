@@ -171,7 +171,7 @@ TEST_CASE("the micro-batches of a step compute and send as much as its samples, 
   }
 }
 
-// Of many micro-batches that are alike most are counted, and not played: up to four are always played.
+// Most of many equal micro-batches are counted, and not played: up to four are always played.
 TEST_CASE("every further micro-batch takes a step longer by the same time") {
   for (const char* strategy : {"ddp", "zero1", "zero2", "zero3"})
     for (const std::size_t tensor : {1, 2})
