@@ -49,6 +49,7 @@ class DeviceMemory {
     if (begin + size > kBytes) return nullptr;
     taken_.emplace(begin, size);
     enter_locked();
+    open_to(begin + size);
     std::memset(base_ + begin, 0xff, size);  // NaN, in every type
     leave_locked();
     return base_ + begin;
@@ -73,16 +74,27 @@ class DeviceMemory {
   }
 
  private:
+  /// Opens what is allocated. The rest stays closed, which is quicker than to open and close it each time.
   void enter_locked() {
-    if (inside_++ == 0) ::mprotect(base_, kBytes, PROT_READ | PROT_WRITE);
+    if (inside_++ == 0 && !taken_.empty()) open_to(taken_.rbegin()->first + taken_.rbegin()->second);
   }
   void leave_locked() {
-    if (--inside_ == 0) ::mprotect(base_, kBytes, PROT_NONE);
+    if (--inside_ > 0 || open_ == 0) return;
+    ::mprotect(base_, open_, PROT_NONE);
+    open_ = 0;
+  }
+  void open_to(std::size_t end) {
+    const std::size_t pages = (end + kPage - 1) / kPage * kPage;
+    if (pages <= open_) return;
+    ::mprotect(base_, pages, PROT_READ | PROT_WRITE);
+    open_ = pages;
   }
 
+  static constexpr std::size_t kPage = 4096;
   std::mutex mutex_;
   std::byte* base_ = nullptr;
   std::size_t inside_ = 0;
+  std::size_t open_ = 0;  ///< bytes from the base that can be touched
   std::map<std::size_t, std::size_t> taken_;
 };
 
