@@ -46,6 +46,7 @@ class ClientProtocol {
   std::uint64_t version() const;
   /// How a server that is at `version` says that losses are scaled there (optim::LossScaler); empty: they are not.
   std::span<const std::byte> loss_scale() const;
+  /// Sends the values of a unit. REQUIRES: `open` was called, as for all that follows.
   void initial(std::size_t unit, std::span<const float> values, Frames& out);
 
   /// `micro`: which of the step's pushes it is, below Layout::pushes.

@@ -167,6 +167,7 @@ TEST_CASE("initial values go to their owners, as control") {
   const Layout layout = test::small_layout(3);
   const std::vector<float> values = test::normal_values(layout.units[1].elements, 1);
   ClientProtocol client(layout, nullptr);
+  open(client);
   Frames frames;
   client.initial(1, values, frames);
   REQUIRE(frames.size() == 3);
