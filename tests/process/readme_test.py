@@ -115,6 +115,7 @@ class Readme(ProgramTest):
     def run_together(self, commands):
         """Runs processes in terminals of their own: the first makes the key, and the others need each other."""
         first, *others = commands
+        (self.folder / shlex.split(first)[-1]).unlink(missing_ok=True)  # another block's: a key is never overwritten
         self.end(self.begin(self.shortened(first)))
         started = [self.begin(self.shortened(command)) for command in others]
         for process in started:
