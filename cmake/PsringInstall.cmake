@@ -21,6 +21,7 @@ set(PSRING_PUBLIC_HEADERS
   common/base/layout.h
   common/base/memory_ledger.h
   common/base/mesh.h
+  common/base/peer_name.h
   common/base/pieces.h
   common/base/range.h
   common/base/registry.h

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import random
 import signal
 import socket
 import time
@@ -24,9 +25,16 @@ class Failed(Exception):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Returns a free port below those that the kernel hands out: a connection could get one of these before a rank
+    listens at it."""
+    while True:
+        port = random.SystemRandom().randrange(20000, 32000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", port))
+                return port
+            except OSError:
+                continue
 
 
 def _rank(pipe, function, rank, size, backend, port, environment, arguments):

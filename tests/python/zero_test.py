@@ -250,6 +250,7 @@ VARIANTS = {
     "int8": ("conv", plainly, {"compress": "int8", "servers": 2}),
     "sign": ("gpt", plainly, {"compress": "sign"}),
     "top-k": ("conv", plainly, {"compress": "top-k:ratio=0.1"}),
+    "random-k": ("conv", plainly, {"compress": "random-k:ratio=0.1"}),
     "checkpoints": (Checkpointed, plainly, {}),
     "evaluated": ("gpt", evaluating, {"servers": 2}),
     "in parts": (Branches, in_parts, {"auto_wrap_policy": linears}),
