@@ -93,8 +93,7 @@ class ParameterServer(nn.Module):
         self._unused = find_unused_parameters
         self._optimizer = optimizer
         units = make_units(module, auto_wrap_policy)
-        if zero == 3:
-            sort_by_calls(units, module)
+        sort_by_calls(units, module)  # with zero < 3, too: random-k draws by the number of the unit
         if not units:
             raise UsageError("psring: the module has no parameter to train")
         self._zero = zero
