@@ -35,8 +35,8 @@ struct TimedFrames {
   double carried_s = 0;
 };
 
-/// The workers of a host that are members of one group: `size` of them, `stride` apart. Each sends an equal share of
-/// the frames to each other member, if `exchanges`.
+/// The workers of a host that are members of one group: `size` of them, `stride` apart. `kind` says who sends frames to
+/// whom, an equal share to each.
 struct LaneGroup {
   std::size_t size = 1;
   std::size_t stride = 1;
