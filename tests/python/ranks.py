@@ -37,6 +37,18 @@ def free_port():
                 continue
 
 
+def status_of_fork(call, refusal):
+    """Calls `call` in a process that is forked from this rank. Returns its exit status: 7 if `call` raises `refusal`."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            call()
+        except refusal:
+            os._exit(7)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
 def _rank(pipe, function, rank, size, backend, port, environment, arguments):
     torch.set_num_threads(1)
     os.environ.update(

@@ -1,7 +1,6 @@
 """psring.torch.ParameterServer with zero=2 and 3: the bits of zero=1, DDP's values, bytes and memory by formula, faults,
 checkpoints, misuse."""
 
-import os
 import signal
 import sys
 import tempfile
@@ -23,7 +22,7 @@ import psring.torch
 import server_test
 from equality_test import LIMIT, MODELS, has_no_gradient, parts
 from psring.torch._served_job import ServedJob
-from ranks import run
+from ranks import run, status_of_fork
 from server_test import HEARTBEAT, Tied, leaves, workers
 from sharded_test import STEPS, Twice, Wide, blocks, linears, made, optimizer_of, train, wrapped_by_ddp
 
@@ -485,14 +484,7 @@ def misuse(rank, zero):
     model(x).sum().backward()
     model._optimizer.step()
     said["after"] = str(model.memory()["communication"].now - before)
-    pid = os.fork()
-    if pid == 0:
-        try:
-            model(x)
-        except psring.UsageError:
-            os._exit(7)
-        os._exit(0)
-    said["fork"] = str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    said["fork"] = str(status_of_fork(lambda: model(x), psring.UsageError))
     end(model)
     return said
 

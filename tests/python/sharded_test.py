@@ -24,7 +24,7 @@ import psring
 import psring.torch
 from equality_test import MODELS, has_no_gradient, parts
 from models import Block
-from ranks import SCALE, Failed, Ranks, run
+from ranks import SCALE, Failed, Ranks, run, status_of_fork
 
 STEPS = 50
 LIMIT = 1e-6
@@ -569,14 +569,7 @@ def misuse(rank, size):
     refused("wrong shape", lambda: model(torch.ones(2, 5)))
     model(x).sum().backward()
     said["after"] = str(model.memory()["communication"].now - before)
-    pid = os.fork()
-    if pid == 0:
-        try:
-            model(x)
-        except psring.UsageError:
-            os._exit(7)
-        os._exit(0)
-    said["fork"] = str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    said["fork"] = str(status_of_fork(lambda: model(x), psring.UsageError))
     return said
 
 
