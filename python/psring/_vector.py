@@ -191,7 +191,7 @@ class Vector:
         call("vector_finish", self._handle)
 
     def save(self, version: int) -> None:
-        """Saves the servers' state of this version, which all workers have pulled, in the job's checkpoint folder."""
+        """Saves the servers' state of this version, to which the pushes of all units lead, in the job's checkpoint folder."""
         call("vector_save", self._handle, version)
 
     def staleness(self) -> float:

@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/pieces.h>
+#include <psring/common/net/layout_message.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/folder.h>
 #include <psring/optim/job_optimizer.h>
@@ -40,15 +43,36 @@ void require_plain(const JobOptions& job) {
          "--clip-norm without bsp, where each worker clips its own gradients");
 }
 
+/// Throws usage where the servers would refuse the layout, or a checkpoint could not tell its tensors apart.
+Layout checked(Layout layout) {
+  std::set<std::string_view> units;
+  std::set<std::string_view> tensors;
+  for (const UnitLayout& unit : layout.units) {
+    if (!units.insert(unit.name).second)
+      fail(ErrorKind::usage, "psring_vector_open: two units are named '{}'", unit.name);
+    for (const TensorLayout& tensor : unit.tensors)
+      if (!tensors.insert(tensor.spec.name).second)
+        fail(ErrorKind::usage, "psring_vector_open: two tensors are named '{}'", tensor.spec.name);
+  }
+  try {
+    net::decode_layout(net::encode(net::LayoutMessage{layout, 0, true}));
+  } catch (const Error& error) {
+    fail(ErrorKind::usage, "psring_vector_open: {}", error.what());
+  }
+  return layout;
+}
+
 }  // namespace
 
 Vector::Vector(Membership& member, Arena& arena, std::vector<UnitSpec> units)
     : member_(member),
       arena_(arena),
-      layout_((require_plain(member.job()), make_layout(std::move(units), member.job().servers))),
+      layout_((require_plain(member.job()), checked(make_layout(std::move(units), member.job().servers)))),
+      consistency_(parse_consistency(member.job().consistency)),
       servers_update_(member.job().optimizer_on == "server"),
       values_(layout_.units.size()),
-      gradients_(layout_.units.size()) {
+      gradients_(layout_.units.size()),
+      units_(layout_.units.size()) {
   make_compression();
   const JobOptions& job = member.job();
   worker::PsClient::Options options;
@@ -142,10 +166,12 @@ void Vector::latch(const Error& error) {
 
 std::uint64_t Vector::agree() {
   return locked([&] {
+    if (agreed_) fail(ErrorKind::usage, "the vector was started already");
     const JobOptions& job = member_.job();
     // A job that resumes has its values in the servers' checkpoint.
     client_->open(job.seed, servers_update_ && job.resume.empty());
     agreed_ = true;
+    for (UnitState& unit : units_) unit.due = client_->version();
     return client_->version();
   });
 }
@@ -157,39 +183,96 @@ std::uint64_t Vector::start() {
   return version;
 }
 
+bool Vector::has_first_values() const { return member_.rank() == 0 && member_.job().resume.empty(); }
+
 void Vector::begin(std::size_t unit, float* values) {
   check_unit(unit);
   locked([&] {
     require_agreed();
     if (!servers_update_) fail(ErrorKind::usage, "psring_vector_begin: the servers have no values: they only average");
+    check_no_pull(unit);
+    if (units_[unit].due != client_->version())
+      fail(ErrorKind::usage, "psring_vector_begin: unit {} was pushed already", unit);
     const Elements into = target(unit, values);
     // The answer to worker 0 overwrites values that may still be leaving: they are the same.
-    if (member_.rank() == 0 && member_.job().resume.empty()) client_->send_initial(unit, into.as<float>());
+    if (has_first_values()) client_->send_initial(unit, into.as<float>());
+    units_[unit].begun = true;
     client_->pull(unit, client_->version(), into, true);
   });
+}
+
+/// A worker that runs ahead of the slowest has to see where that one is before it goes on: its last pull says so.
+void Vector::check_push(std::size_t unit, std::uint64_t step) const {
+  require_agreed();
+  check_begun(unit);
+  if (finished_) fail(ErrorKind::usage, "a push after psring_vector_finish");
+  const std::uint64_t due = units_[unit].due;
+  if (step != due) fail(ErrorKind::usage, "a push of step {} of unit {}, where step {} is due", step, unit, due);
+  if (!taken(unit)) fail(ErrorKind::usage, "unit {} is pushed already: wait for it first", unit);
+  const bool has_values = servers_update_ || due > client_->version();
+  if (has_values && consistency_.bound && !client_->has(unit, due))
+    fail(ErrorKind::usage, "a push of step {} of unit {} before version {} of the unit has come", step, unit, due);
+}
+
+/// Under bsp servers keep the version that all pushes lead to, and the one before.
+void Vector::check_pull(std::size_t unit, std::uint64_t version) const {
+  require_agreed();
+  check_no_pull(unit);
+  check_begun(unit);
+  const std::uint64_t due = units_[unit].due;
+  const std::uint64_t first = client_->version();
+  if (version == kFinalVersion && consistency_.each_push_updates) {
+    if (!finished_) fail(ErrorKind::usage, "a pull of PSRING_FINAL before psring_vector_finish");
+  } else if (version > due) {
+    fail(ErrorKind::usage, "a pull of version {} of unit {}, whose pushes lead to version {}", version, unit, due);
+  } else if (!servers_update_ && (version != due || due == first)) {
+    fail(ErrorKind::usage, "a pull of version {} of unit {}: servers that only average have the mean of the last push",
+         version, unit);
+  } else if (consistency_.exact() && (version < first || version + 1 < due)) {
+    fail(ErrorKind::usage, "a pull of version {} of unit {}, which is gone: the unit is at {}", version, unit, due);
+  }
+}
+
+void Vector::check_begun(std::size_t unit) const {
+  if (servers_update_ && has_first_values() && !units_[unit].begun)
+    fail(ErrorKind::usage, "unit {} has no values yet: psring_vector_begin comes first", unit);
+}
+
+void Vector::check_no_pull(std::size_t unit) const {
+  if (client_->pulling(unit)) fail(ErrorKind::usage, "unit {} is pulled already: wait for it first", unit);
+}
+
+bool Vector::taken(std::size_t unit) const {
+  return units_[unit].push_is_pull ? !client_->pulling(unit) : client_->acknowledged(unit);
 }
 
 void Vector::push(std::size_t unit, std::uint64_t step, const float* from) {
   check_unit(unit);
   locked([&] {
-    require_agreed();
+    check_push(unit, step);
     client_->push(unit, step, pushed(unit, step, from));
+    units_[unit].due = step + 1;
+    units_[unit].push_is_pull = false;
   });
 }
 
 void Vector::pull(std::size_t unit, std::uint64_t version, float* into) {
   check_unit(unit);
   locked([&] {
-    require_agreed();
+    check_pull(unit, version);
     client_->pull(unit, version, target(unit, into));
+    units_[unit].push_is_pull = false;
   });
 }
 
 void Vector::push_pull(std::size_t unit, std::uint64_t step) {
   check_unit(unit);
   locked([&] {
-    require_agreed();
+    check_push(unit, step);
+    check_no_pull(unit);
     client_->push_pull(unit, step, pushed(unit, step, nullptr), target(unit, nullptr));
+    units_[unit].due = step + 1;
+    units_[unit].push_is_pull = true;
   });
 }
 
@@ -218,17 +301,29 @@ bool Vector::wait_until(const std::function<bool()>& done, Moment until) {
 
 bool Vector::wait(std::size_t unit, std::uint64_t version, Moment until) {
   check_unit(unit);
-  return wait_until([&] { return client_->has(unit, version); }, until);
+  const auto there = [&] {
+    require_agreed();
+    if (client_->has(unit, version)) return true;
+    if (!client_->pulling(unit)) fail(ErrorKind::usage, "no pull brings version {} of unit {}", version, unit);
+    return false;
+  };
+  return wait_until(there, until);
 }
 
 bool Vector::wait_pushed(std::size_t unit, Moment until) {
   check_unit(unit);
-  return wait_until([&] { return client_->acknowledged(unit); }, until);
+  const auto done = [&] {
+    require_agreed();
+    return taken(unit);
+  };
+  return wait_until(done, until);
 }
 
 void Vector::finish() {
   locked([&] {
-    if (parse_consistency(member_.job().consistency).each_push_updates) client_->leave();
+    require_agreed();
+    if (consistency_.each_push_updates && !finished_) client_->leave();
+    finished_ = true;
   });
 }
 
@@ -257,11 +352,16 @@ void Vector::save(std::uint64_t version) {
   const JobOptions& job = member_.job();
   if (job.checkpoint_folder().empty()) fail(ErrorKind::usage, "psring_vector_save: the job has no --checkpoint-every");
   if (!servers_update_) fail(ErrorKind::usage, "psring_vector_save: the servers have no state: they only average");
-  if (parse_consistency(job.consistency).each_push_updates)
+  if (consistency_.each_push_updates)
     fail(ErrorKind::usage, "psring_vector_save: without bsp workers are at different steps");
   if (feedback_) fail(ErrorKind::usage, "psring_vector_save: compression with error feedback is not saved");
-  if (member_.rank() != 0) return;
   locked([&] {
+    require_agreed();
+    for (std::size_t unit = 0; unit < units_.size(); ++unit)
+      if (units_[unit].due != version)
+        fail(ErrorKind::usage, "psring_vector_save: version {}, where the pushes of unit {} lead to version {}",
+             version, unit, units_[unit].due);
+    if (member_.rank() != 0 || saved_ == version) return;
     const optim::CheckpointFolder folder(job.checkpoint_folder(), job.run_id);
     folder.create();
     client_->save(version, 0);
@@ -277,6 +377,7 @@ void Vector::save(std::uint64_t version) {
         folder.aside(version),
         {.run = job.run_id, .step = version, .facts = {{"optimizer", job.optimizer}}, .tensors = std::move(tensors)});
     folder.commit(version);
+    saved_ = version;
   });
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <psring/common/base/clock.h>
+#include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/device/arena.h>
@@ -59,10 +60,12 @@ class Vector {
   /// first values. Throws usage if servers only average. Here and in `push` and `pull`, null memory is the vector's
   /// own.
   void begin(std::size_t unit, float* values);
+  /// These throw usage, and change nothing, where psring/c.h says that the call is wrong.
   void push(std::size_t unit, std::uint64_t step, const float* from);
   void pull(std::size_t unit, std::uint64_t version, float* into);
   void push_pull(std::size_t unit, std::uint64_t step);
   /// Waits for the last pull of the unit, in at least this version, until the moment; returns whether it is there.
+  /// Throws usage if no pull is in flight that may bring it.
   bool wait(std::size_t unit, std::uint64_t version, Moment until);
   /// Waits until the servers have the last push of the unit.
   bool wait_pushed(std::size_t unit, Moment until);
@@ -79,11 +82,26 @@ class Vector {
   Moved predict(std::size_t unit) const;
 
  private:
+  struct UnitState {
+    bool begun = false;
+    std::uint64_t due = 0;      ///< the step of the next push, which is the version that all pushes lead to
+    bool push_is_pull = false;  ///< the last call was a push_pull, which the values acknowledge
+  };
+
   /// Takes the lock; a thread that waits for the servers under the lock makes way.
   template <class Body>
   auto locked(Body body);
   bool wait_until(const std::function<bool()>& done, Moment until);
   void check_unit(std::size_t unit) const;
+  // These throw usage if the call is wrong now. They need mutex_.
+  void check_push(std::size_t unit, std::uint64_t step) const;
+  void check_pull(std::size_t unit, std::uint64_t version) const;
+  void check_no_pull(std::size_t unit) const;
+  void check_begun(std::size_t unit) const;
+  /// Does the vector begin with the values of this worker?
+  bool has_first_values() const;
+  /// Have the servers taken the unit's last push?
+  bool taken(std::size_t unit) const;
   /// The unit's buffer, which the first call makes.
   std::span<float> buffer(std::vector<Buffer>& buffers, std::size_t unit, Category category);
   Elements target(std::size_t unit, float* memory);
@@ -96,6 +114,7 @@ class Vector {
   Membership& member_;
   Arena& arena_;
   const Layout layout_;
+  const Consistency consistency_;
   const bool servers_update_;
   std::unique_ptr<optim::Codec> codec_;  ///< null: gradients are not compressed
   std::optional<worker::ErrorFeedback> feedback_;
@@ -113,6 +132,9 @@ class Vector {
   std::optional<Error> error_;
   std::optional<worker::PsClient> client_;
   bool agreed_ = false;
+  bool finished_ = false;
+  std::optional<std::uint64_t> saved_;  ///< the last version that was saved
+  std::vector<UnitState> units_;
 };
 
 }  // namespace psring::c

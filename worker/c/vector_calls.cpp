@@ -21,6 +21,7 @@ namespace {
 
 std::vector<UnitSpec> units_of(const psring_unit* units, size_t count) {
   require(units, "psring_vector_open: units");
+  if (count == 0) fail(ErrorKind::usage, "psring_vector_open: no units");
   std::vector<UnitSpec> specs;
   for (const psring_unit& unit : std::span(units, count)) {
     require(unit.name, "psring_vector_open: a unit's name");

@@ -15,11 +15,13 @@
 #include <psring/c.h>
 #include <psring/tests/support/c_jobs.h>
 
+using psring::test::CJobs;
+
 namespace {
 
 /// Joins with two members, calls `body` for each in a thread of its own, and leaves. Returns the lines of its errors.
 std::string run(const std::string& transport, const std::function<void(psring_job*)>& body) {
-  const psring::test::CJobs jobs(2, transport);
+  const CJobs jobs(CJobs::collectives(2, transport));
   std::array<std::string, 2> errors;
   {
     std::vector<std::jthread> threads;
@@ -266,7 +268,7 @@ TEST_CASE("options of a join are checked") {
 }
 
 TEST_CASE("an abort reaches the other rank, and all its threads") {
-  const psring::test::CJobs jobs(2);
+  const CJobs jobs(CJobs::collectives(2));
   psring_job* second = nullptr;
   std::jthread joins([&] { second = jobs.join(1); });
   psring_job* const first = jobs.join(0);

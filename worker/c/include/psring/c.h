@@ -224,7 +224,8 @@ typedef struct psring_unit {
   size_t count; /* of tensors */
 } psring_unit;
 
-/* Makes the job's vector; there is one. All workers name the same units. The vector belongs to the job. */
+/* Makes the job's vector; there is one. All workers name the same units; no two units have the same name, nor two
+ * tensors. The vector belongs to the job. */
 PSRING_API psring_status psring_vector_open(psring_job* job, const psring_unit* units, size_t count,
                                             psring_vector** vector);
 /* Returns a tensor's values and gradients, zeros at first. Tensors begin at multiples of 256 elements of their unit.
@@ -235,12 +236,19 @@ PSRING_API psring_status psring_vector_tensor(psring_vector* vector, size_t unit
  * the version that the job begins with, and pulls it for all units. If the servers only average, no values move. */
 PSRING_API psring_status psring_vector_start(psring_vector* vector, uint64_t* version);
 /* Begin to send a unit's gradients, to ask for a version of its values, or both. They never wait. The unit's gradients
- * must not change until the push is complete, nor its values while a pull is in flight. */
+ * must not change until the push is complete, nor its values while a pull is in flight.
+ *
+ * A unit has at most one push and one pull in flight. Its pushes are of the steps version, version + 1, ... where
+ * version is the one that the job began with. Before the push of step k, version k of the unit has to be there, but
+ * under asp, and for the first push where servers only average. A pull asks for the version that the unit's pushes lead
+ * to or, if the servers update, for the one before. A call that breaks these rules returns PSRING_USAGE, and changes
+ * nothing. */
 PSRING_API psring_status psring_push(psring_vector* vector, size_t unit, uint64_t step);
 PSRING_API psring_status psring_pull(psring_vector* vector, size_t unit, uint64_t version);
 PSRING_API psring_status psring_push_pull(psring_vector* vector, size_t unit, uint64_t step);
 /* Wait for the unit's last pull, in at least this version, or for its last push, at most `timeout` seconds; then
- * PSRING_PENDING. With a timeout of 0 they are tests. */
+ * PSRING_PENDING. With a timeout of 0 they are tests. PSRING_USAGE if no pull of the unit is in flight that may bring
+ * the version. */
 PSRING_API psring_status psring_wait_pull(psring_vector* vector, size_t unit, uint64_t version, double timeout);
 PSRING_API psring_status psring_wait_push(psring_vector* vector, size_t unit, double timeout);
 /* For programs whose units have memory only while a step needs it (ZeRO's stages 2 and 3), in place of
@@ -249,7 +257,7 @@ PSRING_API psring_status psring_wait_push(psring_vector* vector, size_t unit, do
  *
  * psring_vector_agree is psring_vector_start without the values. After it, rank 0 of a new job calls
  * psring_vector_begin for each unit, with the unit's first values; any other rank may, to get them. It is a pull:
- * psring_wait_pull waits. */
+ * psring_wait_pull waits. No rank may push a unit before rank 0 has its first values back. */
 PSRING_API psring_status psring_vector_agree(psring_vector* vector, uint64_t* version);
 PSRING_API psring_status psring_vector_begin(psring_vector* vector, size_t unit, float* values);
 PSRING_API psring_status psring_push_from(psring_vector* vector, size_t unit, uint64_t step, const float* gradients);
@@ -263,9 +271,9 @@ PSRING_API psring_status psring_vector_unit(psring_vector* vector, size_t unit, 
 PSRING_API psring_status psring_vector_moved(psring_vector* vector, uint64_t* sent, uint64_t* received);
 /* This worker pushes nothing more. Under ssp and asp it has to be called before PSRING_FINAL is pulled. */
 PSRING_API psring_status psring_vector_finish(psring_vector* vector);
-/* Saves the servers' state of this version, which all workers have pulled, in the job's checkpoint folder
+/* Saves the servers' state of this version, to which the pushes of all units lead, in the job's checkpoint folder
  * (--checkpoint-every, --checkpoint-dir); a job with --resume begins with it. Called by all workers before their next
- * push; the checkpoint is complete when rank 0's call returns. bsp only. */
+ * push; the checkpoint is complete when rank 0's call returns. A second call for a version does nothing. bsp only. */
 PSRING_API psring_status psring_vector_save(psring_vector* vector, uint64_t version);
 /* Sets the mean number of others' updates between a pull and this worker's next update, since the last call. */
 PSRING_API psring_status psring_vector_staleness(psring_vector* vector, double* mean);

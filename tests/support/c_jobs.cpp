@@ -1,0 +1,60 @@
+#include <stdexcept>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/registry.h>
+#include <psring/common/proc/role.h>
+#include <psring/optim/optimizers.h>
+#include <psring/server/role.h>
+#include <psring/tests/support/c_jobs.h>
+
+namespace psring::test {
+
+CJobs::CJobs(const JobOptions& job) {
+  net::JobKey key = net::JobKey::generate();
+  key.save(key_file_);
+  net::CoordinatorService::Options options;
+  options.plan.workers = static_cast<std::uint32_t>(job.workers);
+  options.plan.servers = static_cast<std::uint32_t>(job.servers);
+  options.plan.job = to_json(job);
+  options.run_folder = folder_.file("run");
+  service_.emplace(std::move(options), key, clock_);
+  threads_.emplace_back([this] { service_->run(); });
+  for (std::size_t server = 0; server < job.servers; ++server) threads_.emplace_back([this] { serve(); });
+}
+
+JobOptions CJobs::collectives(std::size_t workers, const std::string& transport) {
+  JobOptions job;
+  job.strategy = "ddp";
+  job.workers = workers;
+  job.servers = 0;
+  job.transport = transport;
+  return job;
+}
+
+void CJobs::serve() {
+  Registry<server::Aggregator> aggregators;
+  server::register_builtin_aggregators(
+      [&](const char* name, const char* help, auto make) { aggregators.add(name, help, make); });
+  optim::OptimizerRegistry optimizers;
+  optim::register_builtin_optimizers(optimizers);
+  try {
+    Membership member({.endpoint = service_->endpoint(), .key_file = key_file_}, net::Role::server);
+    server::run_server(member, aggregators, optimizers);
+  } catch (const Error&) {  // the worker was told of it, or caused it
+  }
+}
+
+psring_job* CJobs::join(std::int64_t rank) const {
+  const std::string endpoint = service_->endpoint();
+  psring_join_options options{};
+  options.size = sizeof options;
+  options.endpoint = endpoint.c_str();
+  options.key_file = key_file_.c_str();
+  options.rank = rank;
+  options.memory_bytes = std::size_t{1} << 20;
+  psring_job* job = nullptr;
+  if (psring_join(&options, &job) != PSRING_OK) throw std::runtime_error(psring_last_error());
+  return job;
+}
+
+}  // namespace psring::test
