@@ -4,16 +4,12 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
-#include <string>
-#include <thread>
+#include <memory>
 #include <vector>
 
 #include <psring/c.h>
-#include <psring/common/net/key.h>
-#include <psring/common/proc/coordinator_service.h>
-#include <psring/common/proc/job.h>
-#include <psring/tests/fuzz/files.h>
 #include <psring/tests/fuzz/input.h>
+#include <psring/tests/support/c_jobs.h>
 
 namespace psring::fuzz {
 namespace {
@@ -21,38 +17,12 @@ namespace {
 /// A job of one worker. A message whose receive has another type ends it; the next run joins a new one.
 class Job {
  public:
-  Job() {
-    const net::JobKey key = net::JobKey::generate();
-    const std::string key_file = folder_.path() + "/key";
-    key.save(key_file);
-    JobOptions job;
-    job.strategy = "ddp";
-    job.servers = 0;
-    job.workers = 1;
-    net::CoordinatorService::Options options;
-    options.plan.workers = 1;
-    options.plan.job = to_json(job);
-    options.run_folder = folder_.path() + "/run";
-    service_ = std::make_unique<net::CoordinatorService>(std::move(options), key, clock_);
-    thread_ = std::jthread([this] { service_->run(); });
-    psring_join_options join{};
-    join.size = sizeof join;
-    join.endpoint = service_->endpoint().c_str();
-    join.key_file = key_file.c_str();
-    join.rank = -1;
-    join.memory_bytes = 1 << 20;
-    require(psring_join(&join, &job_) == PSRING_OK, psring_last_error());
-  }
   ~Job() { psring_free(job_); }
-
   psring_job* handle() const { return job_; }
 
  private:
-  const SystemClock clock_;
-  const Folder folder_;
-  std::unique_ptr<net::CoordinatorService> service_;
-  std::jthread thread_;
-  psring_job* job_ = nullptr;
+  const test::CJobs jobs_{test::CJobs::collectives(1)};
+  psring_job* const job_ = jobs_.join(0);
 };
 
 /// The arguments of the calls of one run. Counts are such that what they name lies in the memory, or are refused.
