@@ -19,7 +19,7 @@
 namespace psring::bench {
 namespace {
 
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 constexpr Eigen::Index kTerms = 3;  ///< a fixed time, the size, the elements
 using Terms = Eigen::Matrix<double, kTerms, 1>;
 

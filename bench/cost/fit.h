@@ -42,12 +42,13 @@ struct CostLine {
 /// residual. REQUIRES: two sizes at least, all times above 0.
 CostLine fit_line(std::span<const TimedSize> measured, const std::string& unit);
 
-/// The number of servers to which a worker sends at once in the lines batch.WAY.
+// In the lines batch.WAY: the number of servers to which a worker sends, and of messages in a row to each.
 inline constexpr std::size_t kBatchOfMessages = 8;
+inline constexpr std::size_t kMessagesInRow = 4;
 
 /// The measured costs of a host, or of a pair of hosts: a file of `psring fit`.
 ///
-///   {"format": "psring-fit", "version": 2, "program": ..., "host": ..., "processors": 2,
+///   {"format": "psring-fit", "version": 3, "program": ..., "host": ..., "processors": 2,
 ///    "lines": {"hop.ring.tcp": {"unit": "byte", "fixed_s": 1e-5, "per_unit_s": 4e-10, "points": 9, ...}, ...},
 ///    "factors": {"slowdown": 1.1, "deviation": 0.01, "sleep_s": 6e-5},
 ///    "all_reduce": [...], "all_reduce_over": "loopback"}
@@ -58,7 +59,7 @@ inline constexpr std::size_t kBatchOfMessages = 8;
 /// Lines (docs/guide/planning.md has what each is for):
 ///   hop.WAY      time of a message from one process to another, beyond what the card needs for its bytes
 ///   work.WAY     processor time of a message, at both ends together
-///   batch.WAY    the same if a worker sends to kBatchOfMessages servers at once: most answers find it awake
+///   batch.WAY    the same if a worker sends some messages in a row to several servers: most find their receiver awake
 ///                WAY: ring.tcp, ring.tcp-encrypted, ring.shaped, server.shm, server.tcp, server.tcp-encrypted,
 ///                server.shaped
 ///   link.peer    latency and time per byte of the network to another host

@@ -15,10 +15,11 @@ MessageCosts message_costs(const Fit& fit, const std::string& way) {
     costs.work_s = work->fixed_s;
     costs.work_s_per_byte = work->per_unit_s;
   }
-  // A message alone wakes its receiver up. In a batch each server is woken up, and the worker by the first answer.
+  // A message alone wakes its receiver up. In a batch each server is woken up by the first message in a row, and the
+  // worker by the first answer.
   if (const CostLine* batch = fit.find("batch." + way)) {
-    constexpr double kBatch = kBatchOfMessages;
-    costs.wake_s = std::clamp(2 * (costs.work_s - batch->fixed_s) * kBatch / (kBatch - 1), 0.0, costs.work_s);
+    constexpr double kWoken = (1 + 1.0 / kBatchOfMessages) / (2 * kMessagesInRow);  // part of the receivers
+    costs.wake_s = std::clamp((costs.work_s - batch->fixed_s) / (1 - kWoken), 0.0, costs.work_s);
     costs.work_s -= costs.wake_s;
   }
   return costs;

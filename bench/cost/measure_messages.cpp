@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -186,9 +187,10 @@ class ServerStar {
     for (Transport* transport : transports_)
       answers.push_back(std::async(std::launch::async, [this, transport] { answer(*transport, kWorker, memory_); }));
     std::uint64_t messages = 0;
-    for (const SystemClock clock; clock.now() < end; messages += 2 * kBatchOfMessages) {
-      send_all(FrameType::message, bytes);
-      for (std::size_t i = 0; i < kBatchOfMessages; ++i) next(worker_.transport());
+    constexpr std::size_t kMessages = kMessagesInRow * kBatchOfMessages;
+    for (const SystemClock clock; clock.now() < end; messages += 2 * kMessages) {
+      for (std::size_t i = 0; i < kMessagesInRow; ++i) send_all(FrameType::message, bytes);
+      for (std::size_t i = 0; i < kMessages; ++i) next(worker_.transport());
     }
     send_all(FrameType::barrier, 0);
     for (std::future<void>& one : answers) one.get();
@@ -247,18 +249,23 @@ void measure_hops(const std::string& way, const MakePair& make, std::optional<ne
 /// receivers hardly spin. `exchanges(i, end)`: exchanges those of thread i until that moment, and returns their number.
 double work_of_messages(std::size_t threads, Nanoseconds each,
                         const std::function<std::uint64_t(std::size_t i, Moment end)>& exchanges) {
-  const Moment end = SystemClock().now() + each;
-  const double before = processor_seconds();
-  std::vector<std::future<std::uint64_t>> running;
-  for (std::size_t i = 0; i < threads; ++i)
-    running.push_back(std::async(std::launch::async, [&, i] { return exchanges(i, end); }));
-  std::uint64_t messages = 0;
-  for (std::future<std::uint64_t>& one : running) messages += one.get();
-  return std::max(1e-7, (processor_seconds() - before) / static_cast<double>(std::max<std::uint64_t>(1, messages)));
+  std::array<double, 3> rounds{};
+  for (double& round : rounds) {
+    const Moment end = SystemClock().now() + each;
+    const double before = processor_seconds();
+    std::vector<std::future<std::uint64_t>> running;
+    for (std::size_t i = 0; i < threads; ++i)
+      running.push_back(std::async(std::launch::async, [&, i] { return exchanges(i, end); }));
+    std::uint64_t messages = 0;
+    for (std::future<std::uint64_t>& one : running) messages += one.get();
+    round = (processor_seconds() - before) / static_cast<double>(std::max<std::uint64_t>(1, messages));
+  }
+  std::sort(rounds.begin(), rounds.end());
+  return std::max(1e-7, rounds[1]);
 }
 
 void measure_work(const std::string& way, const MakePair& make, Nanoseconds each, Measured& into) {
-  constexpr std::size_t kPairs = 8;
+  constexpr std::size_t kPairs = 24;
   std::vector<std::unique_ptr<Pair>> pairs;
   for (std::size_t i = 0; i < kPairs; ++i) pairs.push_back(make());
   for (const std::size_t bytes : kSizes) {
@@ -273,7 +280,8 @@ void measure_work(const std::string& way, const MakePair& make, Nanoseconds each
   }
 }
 
-/// The processor time of a message while workers send to many servers at once, and receive their answers.
+/// The processor time of a message while workers send several in a row to many servers at once, and receive their
+/// answers: most messages find their receiver awake.
 void measure_batches(const std::string& way, const std::function<std::unique_ptr<ServerStar>()>& make, Nanoseconds each,
                      Measured& into) {
   constexpr std::size_t kStars = 3;

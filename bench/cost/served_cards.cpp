@@ -21,7 +21,7 @@ ServedCards::ServedCards(const TimedJob& job, const ServedPlaces& places, std::u
   for (std::size_t place = 0; place < places.count(); ++place)
     within_.push_back({.out = {}, .in = {}, .link = places.within()});
   processors_.resize(hosts);
-  awake_until_ns_.resize(places.count(), -1);
+  worked_until_ns_.resize(places.count(), -1);
 }
 
 ServedCards::Card& ServedCards::card_of(std::size_t place, std::size_t other) {
@@ -96,8 +96,10 @@ void ServedCards::arrive(std::uint32_t index, double now) {
   if (job_.costs.processors > 0) {
     // Half of a message's work is its sender's.
     const double each = 1e9 * (flight.frame.headers * costs.work_s + flight.frame.bytes * costs.work_s_per_byte) / 2;
-    here = std::max({here, work_on_messages(flight.from, now, places_.stands_for(flight.to), each, 0),
-                     work_on_messages(flight.to, now, places_.stands_for(flight.from), each, 1e9 * costs.wake_s)});
+    // The sender's link sleeps until the card is free, the receiver's until the frame is there, and then the receiver.
+    const double wake = 1e9 * costs.wake_s / 3;
+    here = std::max({here, work_on_messages(flight.from, now, places_.stands_for(flight.to), each, wake),
+                     work_on_messages(flight.to, now, places_.stands_for(flight.from), each, 2 * wake)});
   }
   add(What::handles, index, here);
 }
@@ -109,12 +111,17 @@ double ServedCards::work(std::size_t place, double now, double nanoseconds) {
   return occupy(processors_[processors_of(place)], now, std::round(all / job_.costs.processors));
 }
 
-/// A process that has not finished its work on the messages before finds the next one without sleeping.
+/// A process finds messages without another sleep if they come while it works, or waits for a processor: the sooner
+/// after the one before, the more of them. The system gives a process that wakes up its turn soon, however much work is
+/// waiting: kTurnNs was chosen with scripts/plan-check.
 double ServedCards::work_on_messages(std::size_t place, double now, double processes, double each_ns, double wake_ns) {
-  double& awake_until_ns = awake_until_ns_[place];
-  const bool sleeps = now >= awake_until_ns;
-  awake_until_ns = work(place, now, processes * (each_ns + (sleeps ? wake_ns : 0)));
-  return awake_until_ns;
+  constexpr double kTurnNs = 3e5;
+  double& worked_until_ns = worked_until_ns_[place];
+  const double turn_ns = std::clamp(processors_[processors_of(place)].free_ns - now, 1.0, kTurnNs);
+  const double asleep = std::clamp((now - worked_until_ns) / turn_ns, 0.0, 1.0);
+  const double own_ns = processes * (each_ns + asleep * wake_ns);
+  worked_until_ns = std::max(worked_until_ns, now) + own_ns;
+  return work(place, now, own_ns);
 }
 
 ServedCards::Event ServedCards::next() {

@@ -75,8 +75,8 @@ class ServedCards {
   void drop(std::uint32_t index) { unused_.push_back(index); }
   /// Work of a place's processors from this time on. Returns its end.
   double work(std::size_t place, double now, double nanoseconds);
-  /// Work on messages, `each_ns` and, if the process sleeps, `wake_ns` for each of the processes that the place stands
-  /// for. Returns its end.
+  /// Work on messages, `each_ns` and, if the process sleeps, up to `wake_ns` for each of the processes that the place
+  /// stands for. Returns its end.
   double work_on_messages(std::size_t place, double now, double processes, double each_ns, double wake_ns);
 
   double busy_s(StepStation station) const { return busiest_[static_cast<std::size_t>(station)] * 1e-9; }
@@ -123,7 +123,7 @@ class ServedCards {
   std::vector<Card> between_;  ///< by host
   std::vector<Card> within_;   ///< by process
   std::vector<Processors> processors_;
-  std::vector<double> awake_until_ns_;  ///< by place
+  std::vector<double> worked_until_ns_;  ///< by place: on messages: the end of its work on messages
   std::vector<Flight> flights_;
   std::vector<std::uint32_t> unused_;
   std::vector<double> in_flight_bytes_;  ///< by sender and receiver

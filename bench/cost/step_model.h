@@ -19,7 +19,7 @@ struct MessageCosts {
   double hop_s = 0;  ///< from the call of the sender until the receiver has the message
   double hop_s_per_byte = 0;
   double work_s = 0;  ///< of processors, at both ends together
-  double wake_s = 0;  ///< more work of processors, if the receiver sleeps
+  double wake_s = 0;  ///< more work of processors, if both ends sleep
   double work_s_per_byte = 0;
 };
 

@@ -103,7 +103,7 @@ class Plan(ProgramTest):
                 "worst_error": 0, "fixed_error": 0, "per_unit_error": 0, "most": 0}
         lines = {line: {**none, "fixed_s": 0.001} for line in factors.pop("lines")}
         (self.folder / name).write_text(json.dumps({
-            "format": "psring-fit", "version": 2, "host": "x", "processor": "x", "processors": factors.pop("processors"),
+            "format": "psring-fit", "version": 3, "host": "x", "processor": "x", "processors": factors.pop("processors"),
             "lines": lines, "factors": factors}))
         return name
 
