@@ -120,7 +120,7 @@ class Calls {
     const psring_status status = psring_vector_open(job_, units.data(), in_.below(16) == 0 ? 0 : kUnits, &opened);
     require((status == PSRING_OK) == (opened != nullptr), "a vector");
     if (opened != nullptr && !strange) fill_gradients(vector_ = opened);
-    return status;
+    return strange && status == PSRING_DATA ? PSRING_USAGE : status;  // larger than the memory
   }
 
   void fill_gradients(psring_vector* vector) {
