@@ -208,7 +208,7 @@ TEST_CASE("costs are those of the job's transport and optimizer") {
   HostCosts costs = fitted_costs(fit, job, false);
   CHECK(costs.collective.hop_s == 1);
   CHECK(costs.exchange.hop_s == 4);
-  CHECK_THAT(costs.exchange.wake_s, WithinRel(32, 1e-9));  // alone 8 + 32, 4 in a row to 8 servers 8 + 32 (1 + 1/8) / (2 4)
+  CHECK_THAT(costs.exchange.wake_s, WithinRel(32, 1e-9));  // alone 8 + 32, in a row 8 + 32 (1 + 1/8) / (2 4)
   CHECK_THAT(costs.exchange.work_s, WithinRel(8, 1e-9));
   CHECK(costs.aggregate_s_per_byte == 2);
   CHECK(costs.update_s_per_byte == 1);  // adam reads and writes 28 bytes for an element
