@@ -58,7 +58,8 @@ class Calls {
   }
 
  private:
-  /// What was begun completes. Where the servers update without loss, each accepted push has subtracted one.
+  /// Requires that what was begun completes. Where the servers update without loss, each accepted push has subtracted
+  /// one.
   void finish() {
     if (vector_ == nullptr || !agreed_) return;
     for (std::size_t unit = 0; unit < kUnits; ++unit) {

@@ -71,7 +71,7 @@ std::vector<Tensor> tensors(psring_vector* vector) {
 
 float initial(std::size_t element) { return static_cast<float>(element % 17) - 8; }
 
-/// What worker `rank` pushes in a step: sums of two are exact, and so is their half.
+/// Returns what worker `rank` pushes in a step: sums of two are exact, and so is their half.
 float gradient(std::size_t rank, std::uint64_t step, std::size_t element) {
   return static_cast<float>((element + 3 * rank + 5 * step) % 8) - 4;
 }
