@@ -66,7 +66,9 @@ void TimedGroup::add(std::vector<Leg>& legs, StepStation station, const Collecti
 void TimedGroup::add_within(std::vector<Leg>& legs, std::span<const double> units, double sums,
                             std::size_t columns) const {
   if (per_host_ <= 1) return;
-  const ring::Tuning::Row direct{.ranks = per_host_, .up_to_bytes = 0, .algorithm = ring::Algorithm::exchange};
+  const double bytes = std::accumulate(units.begin(), units.end(), 0.0);
+  ring::Tuning::Row direct = tuning_.pick(per_host_, static_cast<std::size_t>(bytes));
+  direct.algorithm = ring::Algorithm::exchange;
   Wire wire(job_.mesh.within, job_.costs.within_hop_s, job_.costs.copy_s_per_byte);
   wire.lanes = job_.stations.lanes();
   const std::size_t first = legs.size();
