@@ -229,7 +229,7 @@ void Stations::exchange(Ticket part, const Leg& leg, double at_s) {
   const std::size_t lane = lane_of(part);
   const std::size_t number = transfers_[part].next - 1;
   const LaneGroup& group = leg.lanes;
-  transfers_[part].begin_s = at_s;
+  transfers_[part].begin_s = transfers_[part].left_s = at_s;
   const std::size_t others = group.size - 1;
   const std::size_t each = leg.frames->frames.size() / others;
   for (std::size_t other = 1; other <= others; ++other) {
@@ -239,6 +239,7 @@ void Stations::exchange(Ticket part, const Leg& leg, double at_s) {
       const TimedFrame& frame = leg.frames->frames[(other - 1) * each + i];
       const double begin = std::max(at_s, out_[lane]);
       out_[lane] = begin + frame.service_s;
+      transfers_[part].left_s = begin;
       busy_[leg.station] += frame.service_s / static_cast<double>(lanes_);
       incoming_.push({.at_s = begin + frame.latency_s,
                       .order = order_++,
@@ -260,7 +261,8 @@ void Stations::take(const Incoming& frame) {
   end_exchange(frame.part, frame.leg);
 }
 
-/// The leg ends when the worker has begun it, and has the frames of all others.
+/// The leg ends when the worker has begun it, has the frames of all others, and its own frames have left: until then
+/// its vector must not change (ring::LinkOperation).
 void Stations::end_exchange(Ticket part, std::size_t leg) {
   Transfer& transfer = transfers_[part];
   if (transfer.done || transfer.next != leg + 1) return;
@@ -270,7 +272,7 @@ void Stations::end_exchange(Ticket part, std::size_t leg) {
   const std::size_t senders =
       group.kind == LaneGroup::Kind::gathers ? group.owners - (owns ? 1 : 0) : (owns ? group.size - 1 : 0);
   if (transfer.got[leg].frames < senders * each) return;
-  transfer.end_s = std::max({transfer.end_s, transfer.begin_s, transfer.got[leg].last_s});
+  transfer.end_s = std::max({transfer.end_s, transfer.left_s, transfer.got[leg].last_s});
   leave(part);
 }
 

@@ -189,6 +189,7 @@ class Stations {
     std::size_t next = 0;
     std::size_t frames_left = 0;  ///< of the present leg
     double begin_s = 0;           ///< of the leg before
+    double left_s = 0;            ///< when the last frame of the present leg leaves to another worker of the host
     double end_s = 0;
     bool done = false;
     ArrivalQueue arrivals = {};
