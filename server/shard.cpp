@@ -258,7 +258,10 @@ void Shard::answer_pulls(std::size_t piece, Answers& answers) {
   if (options_.optimizer == nullptr && stored.version == options_.first_version) return;  // nothing is aggregated yet
   const std::uint64_t slowest = clocks_.slowest(piece, stored.version);
   pulls_.answer(piece, [&](const WaitingPull& pull) {
-    if (!options_.consistency.answers(slowest, pull.header.version)) return false;
+    const std::uint64_t wanted = pull.header.version;
+    if (!options_.consistency.answers(slowest, wanted)) return false;
+    // A pull may overtake the worker's own push, which it wants to see.
+    if (wanted != kFinalVersion && clocks_.due(piece, pull.worker.rank, wanted) < wanted) return false;
     answers.push_back(answer(piece, pull));
     return true;
   });

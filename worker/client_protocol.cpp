@@ -258,6 +258,13 @@ std::uint64_t ClientProtocol::heard(std::size_t unit) const {
   return oldest;
 }
 
+bool ClientProtocol::arrived(std::size_t unit) const {
+  const Unit& state = units_[unit];
+  return std::all_of(exchanges_.begin() + static_cast<std::ptrdiff_t>(state.first),
+                     exchanges_.begin() + static_cast<std::ptrdiff_t>(state.last),
+                     [](const PieceExchange& exchange) { return exchange.arrived; });
+}
+
 bool ClientProtocol::has(std::size_t unit, std::uint64_t version) const {
   const Unit& state = units_[unit];
   if (state.missing != 0) return false;

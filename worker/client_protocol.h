@@ -70,6 +70,8 @@ class ClientProtocol {
 
   /// Has the last pull of the unit arrived whole, in at least this version?
   bool has(std::size_t unit, std::uint64_t version) const;
+  /// Have values of the unit come once?
+  bool arrived(std::size_t unit) const;
   /// Are values of the unit awaited?
   bool pulling(std::size_t unit) const { return units_[unit].missing > 0; }
   /// The version that all of the unit's pieces have at their servers, as far as these told.

@@ -57,6 +57,8 @@ class PsClient {
   /// waited for, and protocol.
   void wait(std::size_t unit, std::uint64_t version);
   bool has(std::size_t unit, std::uint64_t version) const { return protocol_.has(unit, version); }
+  /// Has a pull of the unit ever come?
+  bool arrived(std::size_t unit) const { return protocol_.arrived(unit); }
   /// Is a pull of the unit in flight? There is one at a time.
   bool pulling(std::size_t unit) const { return protocol_.pulling(unit); }
   /// Did the update that led to this version, the last that arrived of all units, change nothing? See

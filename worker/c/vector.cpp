@@ -191,6 +191,8 @@ void Vector::begin(std::size_t unit, float* values) {
     require_agreed();
     if (!servers_update_) fail(ErrorKind::usage, "psring_vector_begin: the servers have no values: they only average");
     check_no_pull(unit);
+    if (units_[unit].begun && has_first_values())
+      fail(ErrorKind::usage, "psring_vector_begin: unit {} has its first values already", unit);
     if (units_[unit].due != client_->version())
       fail(ErrorKind::usage, "psring_vector_begin: unit {} was pushed already", unit);
     const Elements into = target(unit, values);
@@ -198,6 +200,7 @@ void Vector::begin(std::size_t unit, float* values) {
     if (has_first_values()) client_->send_initial(unit, into.as<float>());
     units_[unit].begun = true;
     client_->pull(unit, client_->version(), into, true);
+    units_[unit].asked = client_->version();
   });
 }
 
@@ -206,12 +209,15 @@ void Vector::check_push(std::size_t unit, std::uint64_t step) const {
   require_agreed();
   check_begun(unit);
   if (finished_) fail(ErrorKind::usage, "a push after psring_vector_finish");
-  const std::uint64_t due = units_[unit].due;
-  if (step != due) fail(ErrorKind::usage, "a push of step {} of unit {}, where step {} is due", step, unit, due);
+  const UnitState& state = units_[unit];
+  if (step != state.due)
+    fail(ErrorKind::usage, "a push of step {} of unit {}, where step {} is due", step, unit, state.due);
   if (!taken(unit)) fail(ErrorKind::usage, "unit {} is pushed already: wait for it first", unit);
-  const bool has_values = servers_update_ || due > client_->version();
-  if (has_values && consistency_.bound && !client_->has(unit, due))
-    fail(ErrorKind::usage, "a push of step {} of unit {} before version {} of the unit has come", step, unit, due);
+  const bool is_first = state.due == client_->version();
+  if (servers_update_ && !client_->arrived(unit))
+    fail(ErrorKind::usage, "a push of unit {} before its first values have come", unit);
+  if ((servers_update_ || !is_first) && consistency_.bound && (state.asked != state.due || client_->pulling(unit)))
+    fail(ErrorKind::usage, "a push of step {} of unit {} before a pull of version {} has come", step, unit, state.due);
 }
 
 /// Under bsp servers keep the version that all pushes lead to, and the one before.
@@ -229,7 +235,8 @@ void Vector::check_pull(std::size_t unit, std::uint64_t version) const {
     fail(ErrorKind::usage, "a pull of version {} of unit {}: servers that only average have the mean of the last push",
          version, unit);
   } else if (consistency_.exact() && (version < first || version + 1 < due)) {
-    fail(ErrorKind::usage, "a pull of version {} of unit {}, which is gone: the unit is at {}", version, unit, due);
+    fail(ErrorKind::usage, "a pull of version {} of unit {}, whose pushes lead to version {}: it is gone", version,
+         unit, due);
   }
 }
 
@@ -261,6 +268,7 @@ void Vector::pull(std::size_t unit, std::uint64_t version, float* into) {
   locked([&] {
     check_pull(unit, version);
     client_->pull(unit, version, target(unit, into));
+    units_[unit].asked = version;
     units_[unit].push_is_pull = false;
   });
 }
@@ -271,7 +279,7 @@ void Vector::push_pull(std::size_t unit, std::uint64_t step) {
     check_push(unit, step);
     check_no_pull(unit);
     client_->push_pull(unit, step, pushed(unit, step, nullptr), target(unit, nullptr));
-    units_[unit].due = step + 1;
+    units_[unit].due = units_[unit].asked = step + 1;
     units_[unit].push_is_pull = true;
   });
 }
@@ -322,7 +330,10 @@ bool Vector::wait_pushed(std::size_t unit, Moment until) {
 void Vector::finish() {
   locked([&] {
     require_agreed();
-    if (consistency_.each_push_updates && !finished_) client_->leave();
+    if (consistency_.each_push_updates && !finished_) {
+      client_->drain();  // the frame that says so must not overtake a push
+      client_->leave();
+    }
     finished_ = true;
   });
 }
@@ -357,10 +368,13 @@ void Vector::save(std::uint64_t version) {
   if (feedback_) fail(ErrorKind::usage, "psring_vector_save: compression with error feedback is not saved");
   locked([&] {
     require_agreed();
-    for (std::size_t unit = 0; unit < units_.size(); ++unit)
+    for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+      if (has_first_values() && !client_->arrived(unit))
+        fail(ErrorKind::usage, "psring_vector_save: unit {} does not have its first values", unit);
       if (units_[unit].due != version)
         fail(ErrorKind::usage, "psring_vector_save: version {}, where the pushes of unit {} lead to version {}",
              version, unit, units_[unit].due);
+    }
     if (member_.rank() != 0 || saved_ == version) return;
     const optim::CheckpointFolder folder(job.checkpoint_folder(), job.run_id);
     folder.create();

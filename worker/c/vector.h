@@ -84,8 +84,9 @@ class Vector {
  private:
   struct UnitState {
     bool begun = false;
+    std::uint64_t asked = 0;    ///< the version of the last pull
     std::uint64_t due = 0;      ///< the step of the next push, which is the version that all pushes lead to
-    bool push_is_pull = false;  ///< the last call was a push_pull, which the values acknowledge
+    bool push_is_pull = false;  ///< the last push was a push_pull, which the values acknowledge
   };
 
   /// Takes the lock; a thread that waits for the servers under the lock makes way.

@@ -70,6 +70,7 @@ class Served:
         self._vector = vector
         self._step = step
         self._asked = 0  # the version of the last pull
+        self._at_servers = True
         self.unit.home = self
         if zero == 1:
             first = vector.place(self.unit.slots[0].name)
@@ -78,6 +79,7 @@ class Served:
 
     def start(self, at_servers: bool) -> None:
         """Begins with the values of the step that the job begins with. Rank 0 of a new job has them."""
+        self._at_servers = at_servers
         unit, version = self.unit, self._step.index
         if self._zero > 1:
             purpose = Purpose.PARAMETERS if self.keeps else Purpose.COMMUNICATION
@@ -102,7 +104,8 @@ class Served:
     # --- values ---
 
     def version(self) -> int:
-        return self._step.version()
+        # A worker that updates its own values has those that it has.
+        return self._step.version() if self._at_servers else self.unit.gathered
 
     def values_memory(self) -> torch.Tensor:
         return memory_of(self._job, self.unit.count, Purpose.COMMUNICATION)

@@ -14,6 +14,7 @@ from .._library import UsageError
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 # Neighbouring units of the default policy are merged up to this number of elements (1 MiB).
 _LEAST = 256 * 1024
+_LONGEST_NAME = 200  # of a unit; servers take up to 256 bytes
 
 Policy = Callable[..., bool]
 
@@ -100,7 +101,10 @@ def _merged(units: list[Unit]) -> list[Unit]:
         if last is None or unit.name == "root" or last.elements() + unit.elements() > _LEAST:
             merged.append(unit)
             continue
-        last.name += "+" + unit.name
+        if len(last.name) + len(unit.name) < _LONGEST_NAME:
+            last.name += "+" + unit.name
+        elif not last.name.endswith("+..."):
+            last.name += "+..."
         last.parameters.update(unit.parameters)
         last.modules += [module for module in unit.modules if module not in last.modules]
     return merged

@@ -288,6 +288,79 @@ TEST_CASE("without bsp each push is an update, and the final values have all of 
   }
 }
 
+TEST_CASE("a worker that runs ahead has to pull before it pushes") {
+  JobOptions ssp = job_with("auto", 1);
+  ssp.consistency = "ssp:1";
+  CHECK(run(ssp, [](psring_job* job) {
+          psring_vector* const vector = started(job);
+          ok(psring_push(vector, 0, 0), "push");
+          ok(psring_wait_push(vector, 0, 60), "wait");
+          ok(psring_pull(vector, 0, 0), "pull");  // an older version: the worker does not learn how far others are
+          ok(psring_wait_pull(vector, 0, 0, 60), "wait");
+          refused(psring_push(vector, 0, 1));
+          ok(psring_pull(vector, 0, 1), "pull");
+          refused(psring_push(vector, 0, 1));  // it may not have come
+          ok(psring_wait_pull(vector, 0, 1, 60), "wait");
+          ok(psring_push(vector, 0, 1), "push");
+          ok(psring_wait_push(vector, 0, 60), "wait");
+        }) == "");
+}
+
+TEST_CASE("a worker sees its own pushes, even if a pull overtakes them") {
+  JobOptions job = job_with("tcp", 1);
+  job.consistency = "asp";
+  CHECK(run(job, [](psring_job* member) {
+          const std::array<std::size_t, 1> shape{std::size_t{3} << 20};  // more bytes than may be in flight
+          const psring_tensor large{"table", shape.data(), 1};
+          const psring_unit unit{"embedding", &large, 1};
+          psring_vector* vector = nullptr;
+          std::uint64_t version = 0;
+          ok(psring_vector_open(member, &unit, 1, &vector), "open");
+          const Tensor table = tensor(vector, 0, 0);
+          ok(psring_vector_start(vector, &version), "start");
+          ok(psring_wait_pull(vector, 0, 0, 60), "first pull");
+          fill(table.gradients, [](std::size_t) { return 1.0F; });
+          for (std::uint64_t step = 0; step < 3; ++step) {
+            ok(psring_push(vector, 0, step), "push");
+            ok(psring_pull(vector, 0, step + 1), "pull");
+            ok(psring_wait_pull(vector, 0, step + 1, 60), "wait");
+            ok(psring_wait_push(vector, 0, 60), "wait");
+            compare(
+                table.values, [&](std::size_t) { return -kRate * static_cast<float>(step + 1); }, "values");
+          }
+          ok(psring_push(vector, 0, 3), "push");
+          ok(psring_vector_finish(vector), "finish");
+          ok(psring_pull(vector, 0, PSRING_FINAL), "pull");
+          ok(psring_wait_pull(vector, 0, PSRING_FINAL, 60), "the last values");
+          compare(
+              table.values, [](std::size_t) { return -4 * kRate; }, "last values");
+        }) == "");
+}
+
+TEST_CASE("rank 0 gives the first values once, and before they are saved") {
+  const psring::test::TemporaryFolder kept;
+  JobOptions job = job_with("auto", 1);
+  job.checkpoint_every = 1;
+  job.checkpoint_dir = kept.file("checkpoints");
+  CHECK(run(job, [](psring_job* member) {
+          psring_vector* const vector = open_vector(member);
+          std::uint64_t version = 0;
+          ok(psring_vector_agree(vector, &version), "agree");
+          refused(psring_vector_save(vector, 0));
+          refused(psring_push(vector, 0, 0));
+          refused(psring_pull(vector, 0, 0));
+          std::vector<float> values(80'000);
+          for (std::size_t unit = 0; unit < kUnits; ++unit) {
+            ok(psring_vector_begin(vector, unit, values.data()), "begin");
+            refused(psring_vector_begin(vector, unit, values.data()));
+            ok(psring_wait_pull(vector, unit, 0, 60), "first values");
+            refused(psring_vector_begin(vector, unit, values.data()));
+          }
+          ok(psring_vector_save(vector, 0), "save");
+          ok(psring_vector_save(vector, 0), "save again");
+        }) == "");
+}
+
 TEST_CASE("a saved vector is complete when rank 0's call returns, and a job resumes with it") {
   const psring::test::TemporaryFolder kept;
   JobOptions job = job_with("auto");

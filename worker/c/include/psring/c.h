@@ -239,16 +239,17 @@ PSRING_API psring_status psring_vector_start(psring_vector* vector, uint64_t* ve
  * must not change until the push is complete, nor its values while a pull is in flight.
  *
  * A unit has at most one push and one pull in flight. Its pushes are of the steps version, version + 1, ... where
- * version is the one that the job began with. Before the push of step k, version k of the unit has to be there, but
- * under asp, and for the first push where servers only average. A pull asks for the version that the unit's pushes lead
- * to or, if the servers update, for the one before. A call that breaks these rules returns PSRING_USAGE, and changes
- * nothing. */
+ * version is the one that the job began with. If the servers update, the unit's first values have to be there before
+ * its first push. Under bsp and ssp the last pull before the push of step k is of version k, and has come (not before
+ * the first push where servers only average). A pull asks for the version that the unit's pushes lead to; if the
+ * servers update also, under bsp, for the one before or, under ssp and asp, for any before, or PSRING_FINAL. A call
+ * that breaks these rules returns PSRING_USAGE, and changes nothing. */
 PSRING_API psring_status psring_push(psring_vector* vector, size_t unit, uint64_t step);
 PSRING_API psring_status psring_pull(psring_vector* vector, size_t unit, uint64_t version);
 PSRING_API psring_status psring_push_pull(psring_vector* vector, size_t unit, uint64_t step);
 /* Wait for the unit's last pull, in at least this version, or for its last push, at most `timeout` seconds; then
- * PSRING_PENDING. With a timeout of 0 they are tests. PSRING_USAGE if no pull of the unit is in flight that may bring
- * the version. */
+ * PSRING_PENDING. With a timeout of 0 they are tests. PSRING_USAGE if the version is not there, and no pull of the unit
+ * is in flight. The last push of psring_push_pull is complete when its values have come. */
 PSRING_API psring_status psring_wait_pull(psring_vector* vector, size_t unit, uint64_t version, double timeout);
 PSRING_API psring_status psring_wait_push(psring_vector* vector, size_t unit, double timeout);
 /* For programs whose units have memory only while a step needs it (ZeRO's stages 2 and 3), in place of
@@ -257,7 +258,7 @@ PSRING_API psring_status psring_wait_push(psring_vector* vector, size_t unit, do
  *
  * psring_vector_agree is psring_vector_start without the values. After it, rank 0 of a new job calls
  * psring_vector_begin for each unit, with the unit's first values; any other rank may, to get them. It is a pull:
- * psring_wait_pull waits. No rank may push a unit before rank 0 has its first values back. */
+ * psring_wait_pull waits. */
 PSRING_API psring_status psring_vector_agree(psring_vector* vector, uint64_t* version);
 PSRING_API psring_status psring_vector_begin(psring_vector* vector, size_t unit, float* values);
 PSRING_API psring_status psring_push_from(psring_vector* vector, size_t unit, uint64_t step, const float* gradients);
