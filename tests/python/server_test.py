@@ -85,7 +85,8 @@ def alone(kind: str, steps: int = STEPS) -> dict[str, torch.Tensor]:
     return module.state_dict()
 
 
-def train(rank: int, kind: str, steps: int = STEPS, first: int = 0, **how: Any) -> Any:
+def train(rank: int, kind: str, steps: int = STEPS, first: int = 0, looks: bool = False, **how: Any) -> Any:
+    """`looks`: reads the state between backward and step, twice."""
     module = net()
     optimizer = optimizer_of(kind, module)
     model = psring.torch.ParameterServer(module, optimizer, **how)
@@ -93,6 +94,8 @@ def train(rank: int, kind: str, steps: int = STEPS, first: int = 0, **how: Any) 
         x, y = batch(rank, step)
         optimizer.zero_grad()
         F.cross_entropy(model(x), y).backward()
+        for _ in range(2 if looks else 0):
+            assert set(model.state_dict()) == {f"module.{name}" for name in module.state_dict()}  # as DDP's
         optimizer.step()
     return model
 
@@ -368,6 +371,7 @@ class ParameterServerTest(unittest.TestCase):
     def check_equal(self, kind: str, **how: Any) -> None:
         states = workers(trained, kind, how)
         for state in states:
+            self.assertIsInstance(state, dict, (how, state))
             self.assertLess(far(alone(kind), state), 1e-6, how)
         self.assertTrue(all(torch.equal(states[0][name], states[1][name]) for name in states[0]))
 
@@ -377,6 +381,10 @@ class ParameterServerTest(unittest.TestCase):
 
     def test_servers_average_and_torch_updates(self) -> None:
         self.check_equal("adamw", updates="mean", servers=2)
+
+    def test_the_state_may_be_read_between_backward_and_step(self) -> None:
+        for how in ({"updates": "mean"}, {}, {"zero": 2}, {"zero": 3}):
+            self.check_equal("sgd", looks=True, **how)
 
     def test_a_policy_cuts_units(self) -> None:
         self.check_equal("sgd", auto_wrap_policy=linears)

@@ -228,6 +228,7 @@ def continued(rank, size, kind, stage, states):
         module.load_state_dict(module_state)
         optimizer.load_state_dict(optimizer_state)
     train(0, model, optimizer, module, range(3, 6))
+    assert set(model.state_dict()) == {f"module.{name}" for name in module.state_dict()}  # as DDP's
     return saved(module, optimizer)
 
 

@@ -120,7 +120,7 @@ class ParameterServer(nn.Module):
         self._step = Step()
         self._syncs = True
         self._hold(units, servers)
-        self._buffers = [b for b in module.buffers() if b.numel() > 0] if broadcast_buffers and self._bsp else []
+        self._broadcast = [b for b in module.buffers() if b.numel() > 0] if broadcast_buffers and self._bsp else []
         frozen = [p.data for p in module.parameters() if not p.requires_grad]
         broadcast(self.job.world, [*frozen, *(b for b in module.buffers() if b.numel() > 0)])
         self._start()
@@ -187,9 +187,9 @@ class ParameterServer(nn.Module):
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
         if not self.job.is_member():
             raise UsageError("psring: this process was forked from a worker, and is none: the model belongs to the worker")
-        if self._buffers and self.training and self._syncs:
+        if self._broadcast and self.training and self._syncs:
             with torch.no_grad():
-                broadcast(self.job.world, self._buffers)
+                broadcast(self.job.world, self._broadcast)
         return self._passes.forward(self.module, inputs, keywords)
 
     def _about_to_accumulate(self, slot: Slot) -> None:

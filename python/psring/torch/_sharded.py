@@ -70,7 +70,7 @@ class Sharded(nn.Module):
         units = make_units(module, auto_wrap_policy)
         if not units:
             raise UsageError("psring: the module has no parameter to train")
-        self._buffers = [b for b in module.buffers() if b.numel() > 0] if broadcast_buffers else []
+        self._broadcast = [b for b in module.buffers() if b.numel() > 0] if broadcast_buffers else []
         values = [*(p.data for p in module.parameters()), *module.buffers()]
         broadcast(self._world, [value for value in values if value.numel() > 0])
         group_of = {id(p): n for n, group in enumerate(optimizer.param_groups) for p in group["params"]}
@@ -105,8 +105,8 @@ class Sharded(nn.Module):
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
         if not self.job.is_member():
             raise UsageError("psring: this process was forked from a worker, and is none: the model belongs to the worker")
-        if self._buffers and self.training and self._syncs:
-            broadcast(self._world, self._buffers)
+        if self._broadcast and self.training and self._syncs:
+            broadcast(self._world, self._broadcast)
         self._begin_gathers()
         return self._passes.forward(self.module, inputs, keywords)
 
