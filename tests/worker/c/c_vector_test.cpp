@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <latch>
 #include <limits>
 #include <span>
 #include <stdexcept>
@@ -530,12 +531,15 @@ TEST_CASE("a worker that is lost ends the others' waits for values") {
   std::jthread joins([&] { second = jobs.join(1); });
   psring_job* const first = jobs.join(0);
   joins.join();
+  std::latch begun(2);
   std::jthread other([&] {
     psring_vector* const vector = started(second);
     ok(psring_push(vector, 0, 0), "push");
+    begun.arrive_and_wait();
     psring_free(second);  // without leaving
   });
   psring_vector* const vector = started(first);
+  begun.arrive_and_wait();
   other.join();
   CHECK(psring_push_pull(vector, 0, 0) != PSRING_PENDING);
   CHECK(psring_push_pull(vector, 1, 0) != PSRING_PENDING);
