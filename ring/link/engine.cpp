@@ -101,11 +101,15 @@ void LinkEngine::take_next(Moment deadline) {
   advance_all();
 }
 
+/// A rank that ends after its last operation is lost: what came from it before completes ours first, and the next call
+/// tells of the loss.
 void LinkEngine::advance_for(const LinkOperation& operation) {
   try {
     take_all();
   } catch (const Error& error) {
     if (failure_.told()) throw;
+    advance_all();
+    if (operation.finished()) return failure_.find(error);
     failure_.end(error.with_context(operation.doing()));
   }
 }

@@ -26,7 +26,8 @@ class LinkFailure {
   /// The error that all ranks know.
   const std::optional<Error>& told() const { return told_; }
 
-  /// The background thread found an error; the owner's next call names its operation and tells the other ranks.
+  /// The background thread, or an operation that is complete all the same, found an error; the owner's next call names
+  /// its operation and tells the other ranks.
   void find(const Error& error) { found_ = error; }
   bool any() const { return told_ || found_; }
   /// Throws the error that all ranks know, or the error that was found.
