@@ -123,7 +123,7 @@ class ServedCards {
   std::vector<Card> between_;  ///< by host
   std::vector<Card> within_;   ///< by process
   std::vector<Processors> processors_;
-  std::vector<double> worked_until_ns_;  ///< by place: on messages: the end of its work on messages
+  std::vector<double> worked_until_ns_;  ///< by place: the end of its work on messages
   std::vector<Flight> flights_;
   std::vector<std::uint32_t> unused_;
   std::vector<double> in_flight_bytes_;  ///< by sender and receiver
