@@ -101,10 +101,8 @@ def _merged(units: list[Unit]) -> list[Unit]:
         if last is None or unit.name == "root" or last.elements() + unit.elements() > _LEAST:
             merged.append(unit)
             continue
-        if len(last.name) + len(unit.name) < _LONGEST_NAME:
-            last.name += "+" + unit.name
-        elif not last.name.endswith("+..."):
-            last.name += "+..."
+        if not last.name.endswith("+..."):
+            last.name += "+" + (unit.name if len(last.name) + len(unit.name) < _LONGEST_NAME else "...")
         last.parameters.update(unit.parameters)
         last.modules += [module for module in unit.modules if module not in last.modules]
     return merged
