@@ -39,22 +39,22 @@ struct Formula {
   float root = 0;    ///< 1 / sqrt(1 - beta2^t)
 };
 
-/// Returns the parameter `w` after the update by gradient `g` (for LAMB: the direction), and updates the slots.
+/// Returns the parameter `w` after the update by gradient `g` (for LAMB: the direction), and updates the slots. SGD's
+/// step and the gradient's weight decay are fused multiply-adds with one rounding, as in PyTorch's `add_(…, alpha=…)`.
 template <Rule kRule>
 PSRING_HOST_DEVICE inline float updated(const Formula& f, float w, float g, float& first, float& second) {
-  if constexpr (kRule == Rule::sgd) return w - f.lr * (f.scale * g + f.decay * w);
+  constexpr bool kDecaysGradient = kRule != Rule::adamw && kRule != Rule::lamb;
+  const float d = kDecaysGradient ? std::fma(f.decay, w, f.scale * g) : f.scale * g;
+  if constexpr (kRule == Rule::sgd) return std::fma(-f.lr, d, w);
   if constexpr (kRule == Rule::momentum || kRule == Rule::nesterov) {
-    const float d = f.scale * g + f.decay * w;
     first = f.keep * first + d;
-    return w - f.lr * (kRule == Rule::nesterov ? d + f.keep * first : first);
+    return std::fma(-f.lr, kRule == Rule::nesterov ? std::fma(f.keep, first, d) : first, w);
   }
   if constexpr (kRule == Rule::square_scaled) {
-    const float d = f.scale * g + f.decay * w;
     first = f.keep * first + f.take * (d * d);
     return w - f.lr * d / (std::sqrt(first) + f.eps);
   }
   if constexpr (kRule == Rule::adam || kRule == Rule::adamw || kRule == Rule::lamb) {
-    const float d = kRule == Rule::adam ? f.scale * g + f.decay * w : f.scale * g;
     first = f.keep * first + f.take * d;
     second = f.keep2 * second + f.take2 * (d * d);
     const float direction = f.step * first / (std::sqrt(second) * f.root + f.eps);

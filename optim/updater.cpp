@@ -14,7 +14,7 @@ void check_sizes(Range range, std::size_t parameters, std::size_t direction) {
 
 void scale(float step, Range part, const float* w, const float* r, float* out) {
 #pragma GCC ivdep
-  for (std::size_t i = part.begin; i < part.end; ++i) out[i] = w[i] - step * r[i];
+  for (std::size_t i = part.begin; i < part.end; ++i) out[i] = std::fma(-step, r[i], w[i]);
 }
 
 }  // namespace

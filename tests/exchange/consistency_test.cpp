@@ -1,4 +1,5 @@
 // ssp and asp: clocks, staleness, who waits for whom, and what is done about stale gradients; and backup workers.
+#include <cmath>
 #include <cstring>
 
 #include <catch2/catch.hpp>
@@ -51,7 +52,7 @@ std::vector<float> start() {
 }
 
 void step(std::vector<float>& values, const std::vector<float>& gradient, float lr) {
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] -= lr * gradient[i];
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = std::fma(-lr, gradient[i], values[i]);
 }
 
 std::string error_of(const auto& call) {
@@ -190,7 +191,8 @@ TEST_CASE("backup workers: an update takes the first gradients, and drops those 
   CHECK(cluster.send(0, push_pull(2, 0, gradient(2))).empty());
   CHECK(cluster.send(0, push_pull(0, 0, gradient(1))).size() == 2);
   std::vector<float> expected = start();
-  for (std::size_t i = 0; i < 512; ++i) expected[i] -= 0.1F * ((gradient(1)[i] + gradient(2)[i]) * 0.5F);
+  for (std::size_t i = 0; i < 512; ++i)
+    expected[i] = std::fma(-0.1F, (gradient(1)[i] + gradient(2)[i]) * 0.5F, expected[i]);
   for (std::uint32_t worker : {0, 2}) cluster.send(0, push_frame(worker, kPiece, 1, std::vector<float>(512)));
   const auto late = cluster.send(0, push_pull(1, 0, gradient(3)));
   REQUIRE(types(late) == Types{FrameType::values});

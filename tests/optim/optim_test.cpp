@@ -167,6 +167,24 @@ TEST_CASE("known answers of PyTorch's update, worked by hand") {
   CHECK(first(make_lamb({.weight_decay = 0.01})) == Approx(1.01));
 }
 
+TEST_CASE("a multiple of a vector is added with one rounding, as in PyTorch") {
+  // next * next has more digits than a float: a product that is rounded by itself leaves 0.
+  const float next = 1 + std::ldexp(1.0F, -23);
+  const float rounded = next * next;
+  const float left = std::ldexp(1.0F, -46);
+  std::vector<float> momentum{0}, out{0};
+  const auto update = [&](const SgdOptions& options, float w_before, float g_before) {
+    std::vector<float> w{w_before}, g{g_before};
+    momentum = {0};
+    make_sgd(options)->apply({.count = 1, .lr = next}, w, g, {{momentum}}, out);
+    return out[0];
+  };
+  CHECK(update({}, rounded, next) == -left);
+  CHECK(update({.momentum = 0.5}, rounded, next) == -left);
+  update({.momentum = 0.5, .weight_decay = next}, next, -rounded);
+  CHECK(momentum[0] == left);
+}
+
 TEST_CASE("an update has the same bits however the range is cut and whether it is in place") {
   const std::size_t size = 5 * 256 + 77;
   const std::vector<std::vector<std::size_t>> cuts = {{0, size}, {0, 256, size}, {0, 512, 768, 1024, 1280, size}};

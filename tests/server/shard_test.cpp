@@ -1,5 +1,6 @@
 // The shard's protocol, frame by frame: versions, waiting, order, repeats, where answers go.
 #include <algorithm>
+#include <cmath>
 
 #include <catch2/catch.hpp>
 
@@ -74,7 +75,7 @@ TEST_CASE("bsp updates a piece with its last worker's push, and answers then") {
   REQUIRE(types(replies) == Types{FrameType::values, FrameType::values});
   std::vector<float> expected = initial_values(layout, 0);
   const std::vector<float> gradient = mean(g, 0);
-  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] -= 0.1F * gradient[i];
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = std::fma(-0.1F, gradient[i], expected[i]);
   for (const Reply& reply : replies) {
     CHECK(reply.header.version == 1);
     CHECK(reply.header.range() == piece.range);
@@ -125,7 +126,7 @@ TEST_CASE("a repeated push is acknowledged, not applied") {
   CHECK(cluster.send(0, push_frame(1, pieces[0], 0, g[1][0])).empty());
   std::vector<float> expected = initial_values(layout, 0);
   const std::vector<float> gradient = mean(g, 0);
-  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] -= 0.1F * gradient[i];
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = std::fma(-0.1F, gradient[i], expected[i]);
   CHECK(cluster.pull(layout, 0, 1) == expected);
   CHECK(types(cluster.send(0, push)) == Types{FrameType::push_ack});  // also after the update
   const std::vector<Reply> again = cluster.send(0, push_frame(0, pieces[0], 0, g[0][0], FrameType::push_pull));
@@ -207,7 +208,7 @@ TEST_CASE("what was pushed may be overwritten once it is acknowledged") {
   REQUIRE(types(answer) == Types{FrameType::values});
   std::vector<float> expected = initial_values(layout, 0);
   const std::vector<float> gradient = mean(g, 0);
-  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] -= 0.1F * gradient[i];
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = std::fma(-0.1F, gradient[i], expected[i]);
   CHECK(answer[0].values() ==
         std::vector<float>(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(piece.range.end)));
 }
