@@ -53,7 +53,7 @@ class ServerLife {
         events_(member.clock()),
         fault_(job_.fault, member.self()) {
     if (job_.records_events()) events_.listen(event_log_.emplace(member).listener(), Events::Wanted::details);
-    if (!job_.live.empty()) events_.listen(live_.emplace(member), Events::Wanted::activities);
+    if (!job_.live.empty()) events_.listen(live_.emplace(member), Events::Wanted::outlines);
     if (job_.server_device == "cpu") return;
     device_ = make_cuda_device(member.rank() % cuda_devices());
     device_->use_graphs(job_.cuda_graphs);

@@ -38,7 +38,8 @@ void Walk::acquire(std::size_t layer, Pass pass) {
   if (unit == kNoUnit) return;
   const Range layers = layers_of(unit, pass);
   if (layer != (pass == Pass::forward ? layers.begin : layers.end - 1)) return;
-  const Events::Span span(world_.events, {.name = "acquire", .unit = static_cast<std::uint32_t>(unit)});
+  const Events::Span span(
+      world_.events, {.name = "acquire", .unit = static_cast<std::uint32_t>(unit), .waits = Activity::Waits::perhaps});
   strategy_.acquire(unit, pass);
   binding_.bind_parameters(unit, world_.units[unit].parameters);
   if (pass == Pass::forward || !flat_.trained(unit)) return;

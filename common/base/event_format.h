@@ -5,6 +5,8 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <variant>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/events.h>
@@ -50,6 +52,15 @@ inline constexpr std::uint8_t kHeadBits = kHasPattern | kHasDuration | kHasStep 
 inline constexpr std::size_t kEventKinds = std::variant_size_v<decltype(Event::what)>;
 static_assert(kEventKinds == 9,
               "a new kind of event needs a field list in the encoder, the decoder and docs/events.md");
+
+/// Returns the number of the kind `What`.
+template <class What, std::size_t kKind = 0>
+constexpr std::size_t kind_of() {
+  if constexpr (std::is_same_v<std::variant_alternative_t<kKind, decltype(Event::what)>, What>)
+    return kKind;
+  else
+    return kind_of<What, kKind + 1>();
+}
 
 /// The numbers that grow from one frame to the next with the same pattern. Differences are taken modulo 2^64.
 struct FrameCounts {

@@ -1,9 +1,9 @@
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <span>
-#include <tuple>
-#include <type_traits>
 #include <utility>
 
 #include <psring/common/base/crc32c.h>
@@ -59,21 +59,6 @@ std::uintptr_t address(const std::source_location& source) { return std::bit_cas
 
 std::int64_t count(Moment moment) { return moment.time_since_epoch().count(); }
 
-// The fields that belong to a pattern; see event_format.h.
-std::tuple<> fixed(const UnitNames& /*what*/) { return {}; }
-auto fixed(const Activity& what) {
-  return std::tuple(what.name, what.unit, what.layer, what.peer.role, what.peer.rank, what.bytes);
-}
-auto fixed(const Transfer& what) { return std::tuple(what.name, what.units, what.bytes); }
-auto fixed(const DeviceWork& what) { return std::tuple(std::string_view(what.name)); }
-auto fixed(const FrameMoved& what) {
-  return std::tuple(what.arrived, what.operation, what.peer.role, what.peer.rank, what.unit, what.range, what.bytes);
-}
-auto fixed(const Presence& what) { return std::tuple(what.values, what.here, what.unit, what.bytes); }
-auto fixed(const GradientReady& what) { return std::tuple(what.averaged, what.units); }
-std::tuple<> fixed(const StepReport& /*what*/) { return {}; }
-std::tuple<> fixed(const Evaluation& /*what*/) { return {}; }
-
 }  // namespace
 
 /// Writes records.
@@ -81,13 +66,15 @@ class EventRecorder::Writer {
  public:
   explicit Writer(EventRecorder& recorder) : recorder_(recorder), out_(nullptr) {}
 
-  void write(const Event& event) {
-    const auto* names = std::get_if<UnitNames>(&event.what);
+  void write(const PackedEvent& event) {
+    // The kinds with values have all that varies in the event itself.
+    const std::optional<Event> whole = event.is_whole() ? std::optional(recorder_.packer_.unpack(event)) : std::nullopt;
+    const auto* names = whole ? std::get_if<UnitNames>(&whole->what) : nullptr;
     Bytes& records = recorder_.part_.records;
     const std::size_t room = kMostRecordBytes + (names == nullptr ? 0 : most_bytes(*names));
     if (records.size() < recorder_.size_ + room) records.resize(std::max(recorder_.size_ + room, 2 * records.size()));
     out_ = Output(records.data() + recorder_.size_);
-    record(event);
+    record(event, whole ? &*whole : nullptr);
     recorder_.size_ = static_cast<std::size_t>(out_.end() - records.data());
   }
 
@@ -96,7 +83,7 @@ class EventRecorder::Writer {
     return kMostNumberBytes + std::min(what.names.size(), kMostNames) * (kMostNumberBytes + kMostTextBytes);
   }
 
-  void record(const Event& event) {
+  void record(const PackedEvent& event, const Event* whole) {
     std::vector<Pattern>& patterns = recorder_.patterns_;
     const std::uint32_t last = std::exchange(recorder_.last_, kNone);
     std::uint32_t index = last == kNone ? kNone : patterns[last].next;
@@ -104,70 +91,68 @@ class EventRecorder::Writer {
     const bool known = follows || (index = find(event)) != kNone;
     if (!known) index = add(event);
     Pattern& pattern = patterns[index];
-    const FrameCounts counts = counts_of(event);
+    const FrameCounts counts = counts_of(event, whole);
     const FrameCounts growth = counts - pattern.counts;
     const bool grows_anew = growth != pattern.growth;
-    const std::int64_t end = count(event.start) + event.duration.count();
-    const bool lasts = event.duration.count() > 0;
-    const bool steps = event.step != recorder_.step_;
+    const std::uint64_t duration = duration_of(event, whole);
+    const std::uint64_t step = whole != nullptr ? whole->step : event.step;
+    const std::int64_t end = event.start + static_cast<std::int64_t>(duration);
+    const bool lasts = duration > 0;
+    const bool steps = step != recorder_.step_;
     out_.byte(static_cast<std::uint8_t>((follows ? 0 : kHasPattern) | (lasts ? kHasDuration : 0) |
                                         (steps ? kHasStep : 0) | (grows_anew ? kHasGrowth : 0)));
     if (!follows) out_.number(known ? index + 1 : 0);
-    if (!known) describe(event);
+    if (!known) describe(whole != nullptr ? *whole : recorder_.packer_.unpack(event));
     out_.signed_number(end - std::exchange(recorder_.end_, end));
-    if (lasts) out_.number(static_cast<std::uint64_t>(event.duration.count()));
-    if (steps) out_.signed_number(static_cast<std::int64_t>(event.step - std::exchange(recorder_.step_, event.step)));
+    if (lasts) out_.number(duration);
+    if (steps) out_.signed_number(static_cast<std::int64_t>(step - std::exchange(recorder_.step_, step)));
     if (grows_anew) {
       out_.signed_number(static_cast<std::int64_t>(growth.number));
       out_.signed_number(static_cast<std::int64_t>(growth.version));
     }
-    std::visit([this](const auto& what) { values(what); }, event.what);
+    if (whole != nullptr) std::visit([this](const auto& what) { values(what); }, whole->what);
     pattern.counts = counts;
     pattern.growth = growth;
     if (last != kNone) patterns[last].next = index;
     recorder_.last_ = index;
   }
 
-  static FrameCounts counts_of(const Event& event) {
-    const auto* frame = std::get_if<FrameMoved>(&event.what);
-    return frame == nullptr ? FrameCounts{} : FrameCounts{frame->number, frame->version};
+  static bool is_frame(const PackedEvent& event) { return event.kind() == kind_of<FrameMoved>(); }
+  static FrameCounts counts_of(const PackedEvent& event, const Event* whole) {
+    if (!is_frame(event)) return {};
+    if (whole == nullptr) return {event.count, event.version};
+    const auto& frame = std::get<FrameMoved>(whole->what);
+    return {frame.number, frame.version};
+  }
+  static std::uint64_t duration_of(const PackedEvent& event, const Event* whole) {
+    if (whole != nullptr) return static_cast<std::uint64_t>(std::max<std::int64_t>(0, whole->duration.count()));
+    return is_frame(event) ? 0 : event.count;
   }
 
-  static bool holds(const Pattern& pattern, const Event& event) {
-    return address(pattern.source) == address(event.source) && pattern.what.index() == event.what.index() &&
-           std::visit(
-               [&](const auto& what) {
-                 return fixed(what) == fixed(*std::get_if<std::decay_t<decltype(what)>>(&pattern.what));
-               },
-               event.what);
+  static bool holds(const Pattern& pattern, const PackedEvent& event) {
+    return pattern.pattern == event.pattern && !event.is_large();
   }
 
-  std::uint32_t find(const Event& event) const {
-    const auto found = recorder_.pattern_numbers_.find(hash(event));
+  std::uint32_t find(const PackedEvent& event) const {
+    const std::size_t key = hash(event.pattern);
+    std::uint32_t& recent = recorder_.recent_[key >> (64 - kRecentBits)];
+    if (recent < recorder_.patterns_.size() && holds(recorder_.patterns_[recent], event)) return recent;
+    const auto found = recorder_.pattern_numbers_.find(key);
     if (found == recorder_.pattern_numbers_.end() || !holds(recorder_.patterns_[found->second], event)) return kNone;
-    return found->second;
+    return recent = found->second;
   }
 
-  std::uint32_t add(const Event& event) {
+  std::uint32_t add(const PackedEvent& event) {
     const auto index = static_cast<std::uint32_t>(recorder_.patterns_.size());
-    recorder_.patterns_.push_back({event.source, event.what});
-    recorder_.pattern_numbers_.insert_or_assign(hash(event), index);
+    recorder_.patterns_.push_back({event.pattern});
+    recorder_.pattern_numbers_.insert_or_assign(hash(event.pattern), index);
     return index;
   }
 
-  static std::size_t hash(const Event& event) {
-    std::size_t hash = address(event.source) + event.what.index();
-    const auto mix = [&](const auto& field) {
-      using Field = std::decay_t<decltype(field)>;
-      if constexpr (std::is_same_v<Field, Range>) {
-        hash = (hash ^ field.begin) * kFactor;
-        hash = (hash ^ (hash >> 29) ^ field.end) * kFactor;
-      } else {
-        hash = (hash ^ (hash >> 29) ^ std::hash<Field>()(field)) * kFactor;
-      }
-    };
-    std::visit([&](const auto& what) { std::apply([&](const auto&... all) { (mix(all), ...); }, fixed(what)); },
-               event.what);
+  static std::size_t hash(const PackedEvent::Pattern& pattern) {
+    std::size_t hash = 0;
+    for (const std::uint64_t word : std::bit_cast<std::array<std::uint64_t, sizeof pattern / 8>>(pattern))
+      hash = (hash ^ (hash >> 29) ^ word) * kFactor;
     return hash;
   }
   static constexpr std::size_t kFactor = 0x9E3779B97F4A7C15;
@@ -273,7 +258,10 @@ void EventRecorder::begin_part(Moment base) {
   last_ = kNone;
   end_ = count(base);
   step_ = 0;
-  if (!units_.names.empty()) Writer(*this).write({base, Nanoseconds{0}, 0, units_});
+  if (units_.names.empty()) return;
+  PackedEvent names;
+  packer_.keep({base, Nanoseconds{0}, 0, units_}, names);
+  Writer(*this).write(names);
 }
 
 void EventRecorder::end_part() {
@@ -283,30 +271,64 @@ void EventRecorder::end_part() {
   parts_.push_back(std::move(part_));
 }
 
-void EventRecorder::on_event(const Event& event) {
-  const std::scoped_lock lock(mutex_);
-  if (staged_.empty()) staged_.reserve(kStaged);
-  staged_.push_back(event);
-  if (staged_.size() == kStaged) write_staged();
-  fetch_memory_for_next();
+const char* EventRecorder::mark_of_thread() {
+  static thread_local char mark;
+  return &mark;
 }
 
-/// The next event's place in `staged_` is not in the processor's caches: to fetch it now saves the wait for it.
-void EventRecorder::fetch_memory_for_next() {
-  const auto* const place = reinterpret_cast<const std::byte*>(staged_.data() + staged_.size());
-  for (std::size_t byte = 0; byte < sizeof(Event); byte += kCacheLine) __builtin_prefetch(place + byte, 1);
+void EventRecorder::on_event(const Event& event) {
+  if (owner_ != mark_of_thread()) return write_at_once(event);
+  const std::size_t count = staged_count_.load(std::memory_order_relaxed);
+  if (!EventPacker::pack(event, staged_[count])) {
+    const std::scoped_lock lock(mutex_);
+    packer_.keep(event, staged_[count]);
+  }
+  staged_count_.store(count + 1, std::memory_order_release);
+  if (count + 1 == kStaged) return empty_stage();
+  // The next event's place is not in the processor's caches: to fetch it now saves the wait for it.
+  __builtin_prefetch(&staged_[count + 1], 1);
+}
+
+void EventRecorder::write_at_once(const Event& event) {
+  const std::scoped_lock lock(mutex_);
+  write_staged();
+  const std::size_t kept = packer_.kept();
+  PackedEvent packed;
+  packer_.keep(event, packed);
+  write(packed);
+  packer_.clear(kept);
+}
+
+/// For the owner. If there is no memory left to write the events, they are lost.
+void EventRecorder::empty_stage() {
+  const std::scoped_lock lock(mutex_);
+  const auto empty = [this] {
+    written_ = 0;
+    staged_count_.store(0, std::memory_order_relaxed);
+    packer_.clear();
+  };
+  try {
+    write_staged();
+  } catch (...) {
+    empty();
+    throw;
+  }
+  empty();
 }
 
 void EventRecorder::write_staged() {
-  for (const Event& event : staged_) write(event);
-  staged_.clear();
+  const std::size_t count = staged_count_.load(std::memory_order_acquire);
+  for (; written_ < count; ++written_) write(staged_[written_]);
 }
 
-void EventRecorder::write(const Event& event) {
+void EventRecorder::write(const PackedEvent& event) {
   const bool full = waiting_bytes_ >= kMostBytes;
   if (full) ++dropped_;
-  if (!full && !open_) begin_part(event.start + event.duration);
-  if (const auto* names = std::get_if<UnitNames>(&event.what)) units_ = *names;
+  if (!full && !open_) {
+    const Event first = packer_.unpack(event);
+    begin_part(first.start + first.duration);
+  }
+  if (event.kind() == kind_of<UnitNames>()) units_ = std::get<UnitNames>(packer_.unpack(event).what);
   if (full) return;
   Writer(*this).write(event);
   if (size_ >= kPartBytes || patterns_.size() >= kMostPatterns) end_part();

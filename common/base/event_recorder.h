@@ -1,10 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
-#include <source_location>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -12,11 +13,12 @@
 
 #include <psring/common/base/event_format.h>
 #include <psring/common/base/events.h>
+#include <psring/common/base/packed_event.h>
 
 namespace psring {
 
-/// Encodes the events of a role as they come, into parts that can be read by themselves. Safe for use from several
-/// threads.
+/// Encodes the events of a role into parts that can be read by themselves. Safe for use from several threads; fast for
+/// the thread that makes the recorder.
 class EventRecorder final : public EventListener {
  public:
   using Bytes = std::vector<std::byte>;
@@ -42,27 +44,36 @@ class EventRecorder final : public EventListener {
   };
   /// The common part of events that repeat; see event_format.h.
   struct Pattern {
-    std::source_location source;
-    decltype(Event::what) what;  ///< of the first event with the pattern
+    PackedEvent::Pattern pattern;
     FrameCounts counts = {};     ///< of the last one
     FrameCounts growth = {};     ///< from the last but one to the last one
     std::uint32_t next = kNone;  ///< the pattern of the record after the last one
   };
   class Writer;
 
-  void fetch_memory_for_next();
+  /// Returns an address that no other thread has.
+  static const char* mark_of_thread();
+  void write_at_once(const Event& event);
+  void empty_stage();
+  /// Writes the events that are staged and not written yet.
   void write_staged();
-  void write(const Event& event);
+  void write(const PackedEvent& event);
   void begin_part(Moment base);
   void end_part();
 
   /// Events wait until there are so many, and are then written one after the other. To write an event takes code and
   /// tables that the program, as it computes, drives out of the processor's caches again and again.
   static constexpr std::size_t kStaged = 1024;
-  static constexpr std::size_t kCacheLine = 64;
 
-  std::mutex mutex_;  ///< guards all members
-  std::vector<Event> staged_;
+  // The thread that makes the recorder owns the stage, where it puts its events without a lock: nearly all are its own.
+  // Those of other threads are written at once.
+  const char* const owner_ = mark_of_thread();
+  const std::unique_ptr<PackedEvent[]> staged_ = std::make_unique<PackedEvent[]>(kStaged);
+  std::atomic<std::size_t> staged_count_ = 0;  ///< of the events that are complete; changed by the owner
+
+  std::mutex mutex_;         ///< guards all following members
+  std::size_t written_ = 0;  ///< number of staged events that have been written
+  EventPacker packer_;
   std::vector<Part> parts_;
   std::size_t waiting_bytes_ = 0;  ///< of parts_
   std::uint64_t dropped_ = 0;      ///< since the last part
@@ -76,9 +87,12 @@ class EventRecorder final : public EventListener {
   std::unordered_map<std::uintptr_t, std::uint32_t> sources_;
   std::vector<Pattern> patterns_;
   std::unordered_map<std::size_t, std::uint32_t> pattern_numbers_;  ///< by hash: the latest pattern that has it
-  std::uint32_t last_ = kNone;                                      ///< pattern of the last record
-  std::int64_t end_ = 0;                                            ///< of the last record
-  std::uint64_t step_ = 0;                                          ///< of the last record
+  static constexpr unsigned kRecentBits = 10;
+  /// The pattern that was last found with a hash of these upper bits: a table that fits into the first-level cache.
+  std::vector<std::uint32_t> recent_ = std::vector<std::uint32_t>(std::size_t{1} << kRecentBits);
+  std::uint32_t last_ = kNone;  ///< pattern of the last record
+  std::int64_t end_ = 0;        ///< of the last record
+  std::uint64_t step_ = 0;      ///< of the last record
 };
 
 }  // namespace psring

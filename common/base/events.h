@@ -35,6 +35,9 @@ struct Activity {
   std::uint32_t layer = kNone;
   PeerName peer = {};  ///< the process that the activity serves
   std::uint64_t bytes = 0;
+  /// Does the thread wait for others? `perhaps`: where nothing happens meanwhile, the event is not worth recording. Not
+  /// kept in event files.
+  enum class Waits : std::uint8_t { no, perhaps, yes } waits = Waits::no;
 };
 
 /// An operation in flight while the thread does other work: a collective, or a push until its answer.
@@ -140,10 +143,10 @@ class Events {
   using Source = std::source_location;
   static_assert(sizeof(Source) == sizeof(void*));
   enum class Wanted : std::uint8_t {
-    reports,     ///< StepReport and Evaluation
-    activities,  ///< and Activity, as it begins and as it ends
-    details,     ///< and all other events, but nothing as it begins
-    begins       ///< all events, and Activity and Transfer as they begin
+    reports,   ///< StepReport and Evaluation
+    outlines,  ///< and each Activity that is within no other one, or waits: as it begins and as it ends
+    details,   ///< all events, but nothing as it begins, and no Activity that waits perhaps and in which none happens
+    begins     ///< all events, and Activity and Transfer as they begin
   };
 
   /// REQUIRES: the clock outlives the stream.
@@ -152,7 +155,7 @@ class Events {
   /// Adds a listener; call it before the first event.
   /// REQUIRES: the listener outlives the stream's last event.
   void listen(EventListener& listener, Wanted wanted);
-  /// Returns whether a listener wants activities.
+  /// Returns whether a listener wants some activities at least.
   bool active() const { return active_; }
   /// Returns whether a listener wants all kinds of events.
   bool detailed() const { return detailed_; }
@@ -176,31 +179,73 @@ class Events {
   void report(const StepReport& report);
   void report(const Evaluation& evaluation);
 
-  /// An Activity from its construction to its destruction.
+  class Wait;
+  /// An Activity from its construction to its destruction. For the thread that trains or serves.
   class Span {
    public:
     Span(Events& events, const Activity& activity, Source source = Source::current())
         : Span(events, activity, events.step_, source) {}
     Span(Events& events, const Activity& activity, std::uint64_t step, Source source = Source::current())
         : events_(events) {
-      if (events.active_) begin(activity, step, source);
+      if (events.active_) begin(activity, step, kNever, source);
     }
     ~Span() {
-      if (events_.active_) end();
+      if (is_open_) end(events_.now());
     }
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;
 
    private:
-    void begin(const Activity& activity, std::uint64_t step, Source source);
-    void end();
+    friend class Wait;
+    Span(Events& events, const Activity& activity, Moment start, Source source) : events_(events) {
+      if (events.active_) begin(activity, events.step_, start, source);
+    }
+
+    /// `start`: kNever if the clock was not read for it.
+    void begin(const Activity& activity, std::uint64_t step, Moment start, Source source);
+    void end(Moment end);
 
     Events& events_;
+    bool is_open_ = false;  ///< a listener wants it, and it has not ended
+    bool is_outermost_ = false;
+    bool is_outline_ = false;
     Activity activity_;
     std::uint64_t step_ = 0;
+    std::uint64_t count_ = 0;  ///< of the events before
     Moment start_;
     Source source_;
   };
+
+  /// A Span in which the thread waits for others. Its time is added to a sum, whether anybody listens or not.
+  class Wait {
+   public:
+    Wait(Events& events, const Activity& activity, Nanoseconds& sum, Source source = Source::current())
+        : Wait(events, activity, events.now(), sum, source) {}
+    /// `start`: when the wait began.
+    Wait(Events& events, const Activity& activity, Moment start, Nanoseconds& sum, Source source = Source::current())
+        : events_(events), sum_(sum), start_(start), span_(events, waiting(activity), start, source) {}
+    ~Wait() {
+      const Moment end = events_.now();
+      sum_ += end - start_;
+      if (span_.is_open_) span_.end(end);
+    }
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+
+   private:
+    static Activity waiting(Activity activity) {
+      activity.waits = Activity::Waits::yes;
+      return activity;
+    }
+
+    Events& events_;
+    Nanoseconds& sum_;
+    const Moment start_;
+    Span span_;
+  };
+
+  /// A wait for what is complete already. Only listeners that want all begins are told.
+  void need_not_wait(Activity activity, Source source = Source::current());
 
   /// While it exists, Transfers that name no units concern these. Topics nest. For the thread that trains.
   class Topic {
@@ -243,16 +288,18 @@ class Events {
   };
 
  private:
-  /// Passes the event to the listeners that want at least `kind`.
-  void emit(const Event& event, Wanted kind);
-  void begin(const Event& event);
+  /// Passes the event to the listeners that want at least `kind`. `is_empty`: but not to those that want details.
+  void emit(const Event& event, Wanted kind, bool is_empty = false);
+  void begin(const Event& event, bool is_outline);
 
   const Clock& clock_;
   std::vector<std::pair<EventListener*, Wanted>> listeners_;
   bool active_ = false;
   bool detailed_ = false;
-  bool begins_ = false;  ///< a listener is told what begins
+  bool begins_ = false;     ///< a listener is told what begins
+  bool is_within_ = false;  ///< an outermost Span is open
   std::atomic<std::uint64_t> step_ = 0;
+  std::atomic<std::uint64_t> count_ = 0;  ///< of the events, if a listener wants details
   Range topic_;
   Source caller_;
 };

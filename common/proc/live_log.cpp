@@ -13,8 +13,6 @@ namespace {
 
 constexpr std::size_t kMostCounts = 8192;  ///< keeps a status far below the most bytes of a message
 
-bool is_wait(std::string_view name) { return name == "wait" || name == "acquire"; }
-
 /// A list of operation, peer, number of messages and bytes for all that the process has sent.
 Json sent_of(const ByteLedger& bytes) {
   Json list = Json::array();
@@ -40,7 +38,7 @@ void LiveLog::on_begin(const Event& begun) {
   const auto* const activity = std::get_if<Activity>(&begun.what);
   if (activity == nullptr) return;
   const std::scoped_lock lock(events_mutex_);
-  open_.push_back({activity->name, begun.start, activity->peer});
+  open_.push_back({activity->name, begun.start, activity->peer, activity->waits != Activity::Waits::no});
   step_ = begun.step;
 }
 
@@ -69,7 +67,7 @@ void LiveLog::finish() {
 
 void LiveLog::run(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  while (!stopped_.wait_for(lock, stop, std::chrono::milliseconds(500), [&] { return stop.stop_requested(); }))
+  while (!stopped_.wait_for(lock, stop, std::chrono::seconds(1), [&] { return stop.stop_requested(); }))
     send(false);
 }
 
@@ -89,7 +87,7 @@ void LiveLog::send(bool is_last) {
   json["busy_s"] = seconds(busy_ + (open_.empty() ? Nanoseconds{0} : now - open_.front().start));
   json["waiting"] = nullptr;
   for (const Open& open : open_)
-    if (!is_last && is_wait(open.name))
+    if (!is_last && open.waits)
       json["waiting"] = {{"operation", open.name},
                          {"peer", open.peer.empty() ? Json() : Json(open.peer.text())},
                          {"since_s", seconds(now - open.start)}};

@@ -14,7 +14,7 @@ namespace psring {
 
 class Membership;
 
-/// Tells the coordinator twice a second what a role does now, for live/<role>-<rank>.json (docs/live.md). A thread of
+/// Tells the coordinator once a second what a role does now, for live/<role>-<rank>.json (docs/live.md). A thread of
 /// its own sends the statuses, so training never waits. A status is dropped if the previous one is still in flight.
 class LiveLog final : public EventListener {
  public:
@@ -31,11 +31,12 @@ class LiveLog final : public EventListener {
   void finish();
 
  private:
-  /// An Activity that has begun, and has not ended.
+  /// An outermost Activity, or one that waits, which has begun and has not ended.
   struct Open {
     std::string_view name;
     Moment start;
     PeerName peer;
+    bool waits = false;
   };
 
   void run(const std::stop_token& stop);

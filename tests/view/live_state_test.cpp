@@ -47,6 +47,44 @@ Json state_of(const LiveState& state) { return Json::parse(state.json(kStart + s
 
 }  // namespace
 
+TEST_CASE("a line about a step is read as a complete parser reads it") {
+  const std::string text =
+      R"({"step":12,"worker":3,"time_s":1.5e-2,"loss":null,"samples":4,"step_s":0.5,"compute_s":0.25,)"
+      R"("exposed_comm_s":0.125,"bubble_s":0.0625,"staleness":2,"membership":7})";
+  const auto line = read_step_line(text);
+  REQUIRE(line);
+  CHECK(line->worker == 3);
+  CHECK(line->step == 12);
+  CHECK(line->membership == 7);
+  CHECK(line->time_s == 1.5e-2);
+  CHECK_FALSE(line->loss);
+  CHECK(line->samples == 4);
+  CHECK(line->step_s == 0.5);
+  CHECK(line->compute_s == 0.25);
+  CHECK(line->exposed_s == 0.125);
+  CHECK(line->bubble_s == 0.0625);
+  CHECK(line->staleness == 2);
+  const std::string others =
+      R"(,"a\"}":"b,\"}","list":[1,{"step":99},"]"],"own":{"worker":8,"x":[]},"yes":true, "loss" : -2 })";
+  const auto more = read_step_line(text.substr(0, text.size() - 1) + others);
+  REQUIRE(more);
+  CHECK(more->step == 12);
+  CHECK(more->worker == 3);
+  CHECK(more->loss == -2);
+  for (const char* bad :
+       {"", "{", "{}", "[]", "null", R"({"step":1,"worker":0,"time_s":1})",
+        R"({"step":1,"worker":-1,"time_s":1,"step_s":1})", R"({"step":1.5,"worker":0,"time_s":1,"step_s":1})",
+        R"({"step":1e30,"worker":0,"time_s":1,"step_s":1})", R"({"step":"1","worker":0,"time_s":1,"step_s":1})",
+        R"({"step":1,"worker":0,"time_s":1,"step_s":1)", R"({"step":1,"worker":0,"time_s":1,"step_s":1}})",
+        R"({"step":1 "worker":0,"time_s":1,"step_s":1})", R"({"step":1,"worker":0,"time_s":nan,"step_s":1})",
+        R"({"step":1,"worker":0,"time_s":1,"step_s":[1})"}) {
+    INFO(bad);
+    CHECK_FALSE(read_step_line(bad));
+  }
+  for (std::size_t size = 0; size < text.size(); ++size)
+    CHECK_FALSE(read_step_line(std::string_view(text).substr(0, size)));
+}
+
 TEST_CASE("a state without lines knows nothing") {
   LiveState state;
   CHECK(state_of(state)["phase"].get<std::string>() == "starting");

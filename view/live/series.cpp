@@ -12,7 +12,7 @@ void LiveSeries::add(const StepLine& line) {
   if (!wants(line.step)) return;
   Point& point = points_[line.step];
   point.time_s = std::max(point.time_s, line.time_s);
-  if (line.samples > 0) point.loss += line.loss * line.samples;
+  if (line.samples > 0) point.loss += line.loss.value_or(0) * line.samples;
   point.samples += line.samples;
   if (line.step_s > 0) point.rate += line.samples / line.step_s;
   point.step_s += line.step_s;

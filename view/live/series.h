@@ -5,20 +5,9 @@
 #include <map>
 #include <string>
 
-namespace psring::view {
+#include <psring/view/live/step_line.h>
 
-/// The figures that one worker recorded of one step.
-struct StepLine {
-  std::uint64_t step = 0;
-  double time_s = 0;
-  double loss = 0;  ///< without meaning if `samples` is 0
-  double samples = 0;
-  double step_s = 0;
-  double compute_s = 0;
-  double exposed_s = 0;
-  double bubble_s = 0;  ///< the part of exposed_s in which a pipeline's stage waited for other stages
-  double staleness = 0;
-};
+namespace psring::view {
 
 /// The course of the steps, with bounded memory: if more than `kMost` steps are there, every second one is dropped, and
 /// only every second one is taken from then on.
@@ -28,6 +17,7 @@ class LiveSeries {
 
   /// Does the series keep this step?
   bool wants(std::uint64_t step) const { return step % stride_ == 0; }
+  /// `line.time_s`: on one clock for all workers.
   void add(const StepLine& line);
   /// Forgets the steps from this one on: they are made again.
   void drop_from(std::uint64_t step) { points_.erase(points_.lower_bound(step), points_.end()); }

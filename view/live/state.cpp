@@ -97,18 +97,16 @@ void LiveState::add_metrics(std::span<const std::string_view> lines, Moment now)
     const bool is_newest = !is_evaluation(lines[i]) && seen.insert(*rank).second;
     if (is_evaluation(lines[i]) || is_newest || firsts.contains(i) || series_.wants(*step)) wanted.push_back(&lines[i]);
   }
-  for (auto line = wanted.rbegin(); line != wanted.rend(); ++line)
-    parse_line(**line, [&](const Json& json) {
-      if (json.contains("test_rows"))
-        add_evaluation(json);
-      else if (json.contains("step_s"))
-        add_step(json, now);
-    });
+  for (auto line = wanted.rbegin(); line != wanted.rend(); ++line) {
+    if (const std::optional<StepLine> step = read_step_line(**line))
+      add_step(*step, now);
+    else if (is_evaluation(**line))
+      parse_line(**line, [&](const Json& json) { add_evaluation(json); });
+  }
 }
 
-LiveState::Worker& LiveState::worker_of(const Json& line) {
-  Worker& worker = workers_[line.at("worker").get<std::uint32_t>() % kMostProcesses];
-  const double time = line.at("time_s").get<double>();
+LiveState::Worker& LiveState::worker_at(std::uint32_t rank, double time) {
+  Worker& worker = workers_[rank % kMostProcesses];
   if (time < worker.raw_time_s) {  // another process
     worker.offset_s = time_s_;
     worker.begin_s.reset();
@@ -118,37 +116,28 @@ LiveState::Worker& LiveState::worker_of(const Json& line) {
   return worker;
 }
 
-void LiveState::add_step(const Json& json, Moment now) {
-  const auto membership = json.value("membership", std::uint64_t{0});
-  const bool is_known = workers_.contains(json.at("worker").get<std::uint32_t>());
-  Worker& worker = worker_of(json);
-  const StepLine line{.step = json.at("step").get<std::uint64_t>(),
-                      .time_s = worker.raw_time_s + worker.offset_s,
-                      .loss = number_of(json, "loss"),
-                      .samples = number_of(json, "samples"),
-                      .step_s = number_of(json, "step_s"),
-                      .compute_s = number_of(json, "compute_s"),
-                      .exposed_s = number_of(json, "exposed_comm_s"),
-                      .bubble_s = number_of(json, "bubble_s"),
-                      .staleness = number_of(json, "staleness")};
+void LiveState::add_step(const StepLine& read, Moment now) {
+  const bool is_known = workers_.contains(read.worker % kMostProcesses);
+  Worker& worker = worker_at(read.worker, read.time_s);
+  StepLine line = read;
+  line.time_s += worker.offset_s;
   // After a recovery, or in the run's next part, steps may be made again: the first worker that goes back drops them.
   if (is_known && line.step <= worker.last.step && ++worker.returns > returns_) {
     returns_ = worker.returns;
     series_.drop_from(line.step);
     evaluations_.erase(evaluations_.upper_bound(line.step), evaluations_.end());
   }
-  if (is_known && membership > worker.membership) worker.returns = std::max(worker.returns, returns_);
-  if (!worker.begin_s || membership != worker.membership) worker.begin_s = line.time_s - line.step_s;
-  worker.membership = membership;
-  membership_ = std::max(membership_, membership);
+  if (is_known && line.membership > worker.membership) worker.returns = std::max(worker.returns, returns_);
+  if (!worker.begin_s || line.membership != worker.membership) worker.begin_s = line.time_s - line.step_s;
+  worker.membership = line.membership;
+  membership_ = std::max(membership_, line.membership);
   worker.last = line;
-  worker.has_loss = !number_or_null(json, "loss").is_null();
-  processes_[name_of("worker", json["worker"].get<std::uint32_t>())].seen = now;
+  processes_[name_of("worker", line.worker % kMostProcesses)].seen = now;
   series_.add(line);
 }
 
 void LiveState::add_evaluation(const Json& json) {
-  const Worker& worker = worker_of(json);
+  const Worker& worker = worker_at(json.at("worker").get<std::uint32_t>(), json.at("time_s").get<double>());
   const auto step = json.at("step").get<std::uint64_t>();
   if (evaluations_.size() >= LiveSeries::kMost && !evaluations_.contains(step)) {
     bool drop = false;

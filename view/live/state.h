@@ -43,7 +43,6 @@ class LiveState {
  private:
   struct Worker {
     StepLine last;
-    bool has_loss = false;
     double offset_s = 0;  ///< added to its own times, which begin anew with its process
     double raw_time_s = 0;
     std::uint64_t membership = 0;
@@ -74,9 +73,9 @@ class LiveState {
     bool text = false;
   };
 
-  void add_step(const Json& line, Moment now);
+  void add_step(const StepLine& line, Moment now);
   void add_evaluation(const Json& line);
-  Worker& worker_of(const Json& line);
+  Worker& worker_at(std::uint32_t rank, double time_s);
   std::string phase() const;
   std::uint64_t slowest() const;
   bool is_member(std::uint32_t rank, const Worker& worker) const;

@@ -95,8 +95,8 @@ Json LiveState::progress() const {
   double loss = 0;
   double samples = 0;
   for (const auto& [rank, worker] : workers_) {
-    if (rank >= workers_wanted_ || !worker.has_loss) continue;
-    loss += worker.last.loss * worker.last.samples;
+    if (rank >= workers_wanted_ || !worker.last.loss) continue;
+    loss += *worker.last.loss * worker.last.samples;
     samples += worker.last.samples;
   }
   const double rate = series_.samples_per_second(kRateWindow_s);
@@ -140,7 +140,7 @@ Json LiveState::worker(std::uint32_t rank, Moment now, const Front& front) const
   else
     json["place"] = Json();
   json["step"] = known ? Json(line.step + 1) : Json();
-  json["loss"] = known && found->second.has_loss ? Json(line.loss) : Json();
+  json["loss"] = known && line.loss.has_value() ? Json(line.loss.value()) : Json();
   for (const auto& [name, value] : {std::pair{"step_s", line.step_s},
                                     {"compute_s", line.compute_s},
                                     {"exposed_s", line.exposed_s},

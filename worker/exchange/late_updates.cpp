@@ -19,10 +19,12 @@ void LateUpdates::bring_up_to_date(UnitId unit) {
   if (versions_[unit] == version || !plan_.layout.units[unit].trained) return;
   if (optimizer_.whole_step()) {
     for (const UnitId each : plan_.layout.trained()) servers_.link().wait(each, version);
+    const Events::Span span(world_.events, {.name = "update"});
     optimizer_.update_all({version - 1}, world_.units);
     versions_.assign(versions_.size(), version);
   } else {
     servers_.link().wait(unit, version);
+    const Events::Span span(world_.events, {.name = "update", .unit = static_cast<std::uint32_t>(unit)});
     optimizer_.update(unit, {version - 1}, world_.units[unit]);
     versions_[unit] = version;
   }

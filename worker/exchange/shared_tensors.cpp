@@ -31,14 +31,12 @@ bool SharedTensors::in_unit(UnitId unit) const {
 }
 
 void SharedTensors::sum() {
-  const Events::Span span(world_.events, {.name = "sum of shared tensors"});
-  const Moment start = world_.clock.now();
+  const Events::Wait wait(world_.events, {.name = "sum of shared tensors"}, waited_);
   std::vector<ring::Work> works;
   for (const SharedTensor& tensor : tensors_)
     works.push_back(world_.mesh->sharing[tensor.group]->all_reduce(
         world_.units[tensor.unit].gradients.part(tensor.range), ring::ReduceOp::Kind::sum));
   for (ring::Work& work : works) work.wait();
-  waited_ += world_.clock.now() - start;
 }
 
 void SharedTensors::predict(Prediction& prediction) const {

@@ -100,12 +100,15 @@ void StageLinks::select(std::size_t micro, const Randomness& randomness) {
 }
 
 void StageLinks::wait(ring::Work& work, const char* what, std::size_t stage) {
-  Activity activity{.name = what};
-  if (world_.events.active() && !work.done()) activity.peer = {"stage", static_cast<std::uint32_t>(stage)};
-  const Events::Span span(world_.events, activity);
   const Moment start = world_.clock.now();
+  if (work.done()) {
+    waited_ += world_.clock.now() - start;
+    world_.events.need_not_wait({.name = what});
+    return;
+  }
+  const Activity activity{.name = what, .peer = {"stage", static_cast<std::uint32_t>(stage)}};
+  const Events::Wait wait(world_.events, activity, start, waited_);
   work.wait();
-  waited_ += world_.clock.now() - start;
 }
 
 void StageLinks::receive_input(std::size_t micro) {

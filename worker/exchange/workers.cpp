@@ -33,12 +33,16 @@ void Workers::account() {
 }
 
 void Workers::wait(ring::Work& work, Events::Source source) {
-  Activity activity{.name = "wait"};
-  if (world_.events.active() && !work.done()) activity.peer = {"worker", static_cast<std::uint32_t>(work.awaited())};
-  const Events::Span span(world_.events, activity, source);
   const Moment start = world_.clock.now();
+  if (work.done()) {  // which makes progress, and may take its time
+    waited_ += world_.clock.now() - start;
+    world_.events.need_not_wait({.name = "wait"}, source);
+    return;
+  }
+  Activity activity{.name = "wait"};
+  if (world_.events.active()) activity.peer = {"worker", static_cast<std::uint32_t>(work.awaited())};
+  const Events::Wait wait(world_.events, activity, start, waited_, source);
   work.wait();
-  waited_ += world_.clock.now() - start;
 }
 
 Nanoseconds Workers::waited() const { return world_.device != nullptr ? world_.device->stalled() : waited_; }

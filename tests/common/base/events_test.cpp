@@ -78,10 +78,58 @@ std::vector<std::string> noted(Events::Wanted wanted) {
 TEST_CASE("a listener gets what it wants, and no more", "[unit]") {
   using Names = std::vector<std::string>;
   CHECK(noted(Events::Wanted::reports) == Names{"step"});
-  CHECK(noted(Events::Wanted::activities) == Names{"begin activity", "activity", "step"});
+  CHECK(noted(Events::Wanted::outlines) == Names{"begin activity", "activity", "step"});
   CHECK(noted(Events::Wanted::details) == Names{"frame", "transfer", "activity", "step"});
   CHECK(noted(Events::Wanted::begins) ==
         Names{"begin activity", "begin transfer", "frame", "transfer", "activity", "step"});
+}
+
+TEST_CASE("outlines are the outermost activities and those that wait", "[unit]") {
+  const auto names = [](Events::Wanted wanted) {
+    struct Listener final : EventListener {
+      void on_event(const Event& event) override { names.emplace_back(std::get<Activity>(event.what).name); }
+      std::vector<std::string> names;
+    } listener;
+    const HandClock clock{Moment{}};
+    Events events{clock};
+    events.listen(listener, wanted);
+    Nanoseconds waited{0};
+    {
+      const Events::Span step(events, {.name = "step"});
+      { const Events::Span idle(events, {.name = "idle", .waits = Activity::Waits::perhaps}); }
+      const Events::Span acquire(events, {.name = "acquire", .waits = Activity::Waits::perhaps});
+      const Events::Span copy(events, {.name = "copy"});
+      const Events::Wait wait(events, {.name = "wait"}, waited);
+    }
+    { const Events::Span load(events, {.name = "load"}); }
+    return listener.names;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(names(Events::Wanted::outlines) == Names{"idle", "wait", "acquire", "step", "load"});
+  CHECK(names(Events::Wanted::details) == Names{"wait", "copy", "acquire", "step", "load"});
+  CHECK(names(Events::Wanted::begins) == Names{"idle", "wait", "copy", "acquire", "step", "load"});
+}
+
+TEST_CASE("a wait's time is added up, and is its event's", "[unit]") {
+  struct Listener final : EventListener {
+    void on_event(const Event& event) override { event_ = event; }
+    Event event_;
+  } listener;
+  HandClock clock{Moment{}};
+  Events events{clock};
+  Nanoseconds waited{5};
+  const auto wait = [&] {
+    const Events::Wait waiting(events, {.name = "wait", .peer = {"worker", 2}}, waited);
+    clock.at += Nanoseconds{30};
+  };
+  wait();
+  CHECK(waited == Nanoseconds{35});
+  events.listen(listener, Events::Wanted::details);
+  wait();
+  CHECK(waited == Nanoseconds{65});
+  CHECK(listener.event_.start == Moment{Nanoseconds{30}});
+  CHECK(listener.event_.duration == Nanoseconds{30});
+  CHECK(std::get<Activity>(listener.event_.what).peer == PeerName{"worker", 2});
 }
 
 TEST_CASE("a peer's name is read from its text", "[unit]") {
