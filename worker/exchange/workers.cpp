@@ -10,9 +10,12 @@ namespace psring::worker {
 
 Workers::Workers(const Plan& plan, const World& world) : plan_(plan), world_(world), groups_(plan, world) {}
 
+/// The barrier lets all workers begin the first step together. Otherwise the first one in the chain is ahead by as long
+/// as the values take, and hosts that begin out of step can stay so for good.
 void Workers::broadcast(Elements values) {
   group().broadcast(values, 0).wait();
   share_buffers();
+  group().barrier().wait();
   account();
 }
 
