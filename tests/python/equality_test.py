@@ -9,10 +9,6 @@ import tempfile
 import unittest
 from pathlib import Path
 
-# Both sides compute with PyTorch's kernels, which differ between processors, and 50 steps make roundings grow. With
-# oneDNN's kernels for AVX-512 one bias of the conv net differs by 1.3e-6 with one worker; so all machines use these.
-os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
-
 try:
     import torch
 except ImportError:
