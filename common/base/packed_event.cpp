@@ -11,8 +11,8 @@ namespace psring {
 namespace {
 
 template <class What>
-constexpr bool kHasValues = std::is_same_v<What, UnitNames> || std::is_same_v<What, StepReport> ||
-                            std::is_same_v<What, Evaluation>;
+constexpr bool kHasValues =
+    std::is_same_v<What, UnitNames> || std::is_same_v<What, StepReport> || std::is_same_v<What, Evaluation>;
 
 template <std::size_t kKind = 0>
 decltype(Event::what) make_kind(std::size_t kind) {
@@ -117,10 +117,8 @@ class Packing {
     range(what.units);
   }
   template <class What>
-    requires kHasValues<What>
-  void fill(const What& /*what*/) {
-    has_values_ = true;
-  }
+  requires kHasValues<What>
+  void fill(const What& /*what*/) { has_values_ = true; }
 
   PackedEvent& packed_;
   std::set<std::string, std::less<>>* const names_;
@@ -143,9 +141,7 @@ class Unpacking {
 
  private:
   std::string_view name() const { return {packed_.pattern.name, packed_.pattern.name_size}; }
-  Range range() const {
-    return {packed_.pattern.begin, std::size_t{packed_.pattern.begin} + packed_.pattern.size};
-  }
+  Range range() const { return {packed_.pattern.begin, std::size_t{packed_.pattern.begin} + packed_.pattern.size}; }
   PeerName peer() const { return {kRoles[packed_.pattern.role], packed_.pattern.rank}; }
   bool has(std::uint8_t flag) const { return (packed_.pattern.state & flag) != 0; }
 
@@ -154,7 +150,7 @@ class Unpacking {
   }
   void read(FrameMoved& what) const {
     what = {has(PackedEvent::kFlag), packed_.pattern.unit, name(), peer(), packed_.count, range(),
-            packed_.pattern.bytes, packed_.version};
+            packed_.pattern.bytes,   packed_.version};
   }
   void read(Transfer& what) const { what = {name(), range(), packed_.pattern.bytes}; }
   void read(DeviceWork& what) const { what.name = name(); }
@@ -164,7 +160,7 @@ class Unpacking {
   }
   void read(GradientReady& what) const { what = {range(), has(PackedEvent::kFlag)}; }
   template <class What>
-    requires kHasValues<What>
+  requires kHasValues<What>
   void read(What& /*what*/) const {}
 
   const PackedEvent& packed_;

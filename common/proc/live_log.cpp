@@ -67,8 +67,7 @@ void LiveLog::finish() {
 
 void LiveLog::run(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  while (!stopped_.wait_for(lock, stop, std::chrono::seconds(1), [&] { return stop.stop_requested(); }))
-    send(false);
+  while (!stopped_.wait_for(lock, stop, std::chrono::seconds(1), [&] { return stop.stop_requested(); })) send(false);
 }
 
 void LiveLog::send(bool is_last) {

@@ -32,7 +32,8 @@ class Members {
     skip_spaces();
     double value = 0;
     const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
-    if (error == std::errc{} && (starts_with_digit(rest_) || (rest_.starts_with('-') && starts_with_digit(rest_.substr(1))))) {
+    if (error == std::errc{} &&
+        (starts_with_digit(rest_) || (rest_.starts_with('-') && starts_with_digit(rest_.substr(1))))) {
       rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
       return value;
     }

@@ -21,9 +21,9 @@ struct StepLine {
   double staleness = 0;
 };
 
-/// Reads a line, or returns nothing if it is not a JSON object with the numbers `worker`, `step`, `time_s` and `step_s`.
-/// Fields with other names are skipped, and not checked closely: a busy run writes thousands of lines in a second, which
-/// a complete parser takes too long to read.
+/// Reads a line, or returns nothing if it is not a JSON object with the numbers `worker`, `step`, `time_s` and
+/// `step_s`. Fields with other names are skipped, and not checked closely: a busy run writes thousands of lines in a
+/// second, which a complete parser takes too long to read.
 std::optional<StepLine> read_step_line(std::string_view line);
 
 }  // namespace psring::view
