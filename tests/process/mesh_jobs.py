@@ -1,6 +1,8 @@
 """What the tests of meshes share: small models, runs of them, and what has to hold after each run."""
 
+import array
 import json
+import struct
 
 from support import ProgramTest
 
@@ -10,7 +12,7 @@ GPT = ["--model", f"gpt:{SHAPE}", "--data", "text:text.txt"]
 MLP = ["--model", "mlp:30-21-16-9-4", "--data", "synthetic"]
 TRAINING = ["--global-batch", 8, "--clip-norm", "0.5"]
 ADAMW = ["--optimizer", "adamw", "--lr", "0.002"]
-STILL = ["--lr", "1e-45"]  # rounded, the update is zero: the values at the end are those of the beginning
+STILL = ["--lr", "1e-45"]  # too small to change a value, but for the sign of a zero
 
 
 def words(length):
@@ -20,6 +22,19 @@ def words(length):
         state = state * 1103515245 + 12345 & 0x7FFFFFFF
         text += [b"the ", b"ring ", b"sums ", b"parts ", b"of ", b"all. "][state >> 16 & 7 if state >> 16 & 7 < 6 else 0]
     return bytes(text[:length])
+
+
+def values(path):
+    """The tensors of a saved model as unsigned words, in which both zeros are the same."""
+    data = path.read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    found = {}
+    for name, entry in json.loads(data[8:8 + size]).items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            kind, negative_zero = ("I", 1 << 31) if entry["dtype"] == "F32" else ("H", 1 << 15)
+            found[name] = [0 if word == negative_zero else word for word in array.array(kind, data[8 + size + begin:8 + size + end])]
+    return found
 
 
 class MeshJobTest(ProgramTest):
