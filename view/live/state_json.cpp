@@ -140,7 +140,7 @@ Json LiveState::worker(std::uint32_t rank, Moment now, const Front& front) const
   else
     json["place"] = Json();
   json["step"] = known ? Json(line.step + 1) : Json();
-  json["loss"] = known && line.loss.has_value() ? Json(line.loss.value()) : Json();
+  json["loss"] = known && found->second.last.loss ? Json(*found->second.last.loss) : Json();
   for (const auto& [name, value] : {std::pair{"step_s", line.step_s},
                                     {"compute_s", line.compute_s},
                                     {"exposed_s", line.exposed_s},

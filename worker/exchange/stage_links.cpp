@@ -101,13 +101,15 @@ void StageLinks::select(std::size_t micro, const Randomness& randomness) {
 
 void StageLinks::wait(ring::Work& work, const char* what, std::size_t stage) {
   const Moment start = world_.clock.now();
-  if (work.done()) {
-    waited_ += world_.clock.now() - start;
+  const bool is_done = work.done();
+  const Moment since = world_.clock.now();
+  waited_ += since - start;
+  if (is_done) {
     world_.events.need_not_wait({.name = what});
     return;
   }
   const Activity activity{.name = what, .peer = {"stage", static_cast<std::uint32_t>(stage)}};
-  const Events::Wait wait(world_.events, activity, start, waited_);
+  const Events::Wait wait(world_.events, activity, since, waited_);
   work.wait();
 }
 

@@ -37,14 +37,16 @@ void Workers::account() {
 
 void Workers::wait(ring::Work& work, Events::Source source) {
   const Moment start = world_.clock.now();
-  if (work.done()) {  // which makes progress, and may take its time
-    waited_ += world_.clock.now() - start;
+  const bool is_done = work.done();
+  const Moment since = world_.clock.now();
+  waited_ += since - start;  // to make progress may take its time
+  if (is_done) {
     world_.events.need_not_wait({.name = "wait"}, source);
     return;
   }
   Activity activity{.name = "wait"};
   if (world_.events.active()) activity.peer = {"worker", static_cast<std::uint32_t>(work.awaited())};
-  const Events::Wait wait(world_.events, activity, start, waited_, source);
+  const Events::Wait wait(world_.events, activity, since, waited_, source);
   work.wait();
 }
 
