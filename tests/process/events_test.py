@@ -86,11 +86,13 @@ class Events(ProgramTest):
         self.assertEqual(steps, set(range(3000)))
 
     def test_other_features(self):
-        """Elastic jobs, shard groups, servers in workers' processes, and jobs that go on in a new folder of parts."""
+        """Elastic jobs, shard groups, servers in workers' processes, and buckets that have no low-rank tensor."""
         elastic = ["--strategy", "ddp", "--elastic", "2:3", "--fault", "kill:worker:1@step=20"]
         groups = ["--strategy", "zero3", "--workers", 4, "--shard-group", 2]
         colocated = ["--strategy", "ps-colocated", "--workers", 2]
-        for name, arguments, files in (("elastic", elastic, 2), ("groups", groups, 4), ("colocated", colocated, 4)):
+        low_rank = ["--strategy", "ddp", "--workers", 2, "--compress", "power-sgd:rank=32", "--bucket", 1]
+        for name, arguments, files in (("elastic", elastic, 2), ("groups", groups, 4), ("colocated", colocated, 4),
+                                       ("low-rank", low_rank, 2)):
             with self.subTest(name):
                 self.assert_done(self.train(*TINY, "--steps", 40, *arguments, "--events", "on", "--out", name))
                 self.assertGreaterEqual(len(self.files(name)), files)

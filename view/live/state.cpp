@@ -23,22 +23,29 @@ double number_of(const Json& json, std::string_view key) {
   return value.is_null() ? 0 : value.get<double>();
 }
 
-/// The whole number after a key of a line that our own writer made; nothing if the key is not near the line's start.
-std::optional<std::uint64_t> peek(std::string_view line, std::string_view key) {
-  const std::size_t at = line.substr(0, 100).find(key);
-  if (at == std::string_view::npos) return std::nullopt;
-  std::uint64_t number = 0;
-  const char* const begin = line.data() + at + key.size();
-  return std::from_chars(begin, line.data() + line.size(), number).ec == std::errc{} ? std::optional(number)
-                                                                                     : std::nullopt;
+/// Where the value of a key of a line begins; npos without the key. It is looked for from its first letter on: a line
+/// is full of quotes.
+std::size_t find_value(std::string_view line, std::string_view key) {
+  for (std::size_t at = line.find(key); at != std::string_view::npos; at = line.find(key, at + 1))
+    if (at > 0 && line[at - 1] == '"' && line.substr(at + key.size()).starts_with("\":")) return at + key.size() + 2;
+  return std::string_view::npos;
 }
 
-bool is_evaluation(std::string_view line) { return line.find("\"test_rows\":") != std::string_view::npos; }
+/// The whole number after a key of a line that our own writer made; nothing if the key is not near the line's start.
+std::optional<std::uint64_t> peek(std::string_view line, std::string_view key) {
+  const std::size_t at = find_value(line.substr(0, 100), key);
+  if (at == std::string_view::npos) return std::nullopt;
+  std::uint64_t number = 0;
+  return std::from_chars(line.data() + at, line.data() + line.size(), number).ec == std::errc{} ? std::optional(number)
+                                                                                                : std::nullopt;
+}
+
+bool is_evaluation(std::string_view line) { return find_value(line, "test_rows") != std::string_view::npos; }
 
 /// The membership of a line that our own writer made, which writes it last, and leaves out 0.
 std::uint64_t peek_membership(std::string_view line) {
   const std::size_t at = line.rfind(',');
-  return at == std::string_view::npos ? 0 : peek(line.substr(at), "\"membership\":").value_or(0);
+  return at == std::string_view::npos ? 0 : peek(line.substr(at), "membership").value_or(0);
 }
 
 std::string name_of(const char* role, std::uint32_t rank) { return fmt::format("{} {}", role, rank); }
@@ -82,7 +89,7 @@ void LiveState::set_run(const std::string& name, const Json& manifest, std::size
 void LiveState::add_metrics(std::span<const std::string_view> lines, Moment now) {
   std::set<std::size_t> firsts;  // lines that begin a worker's part in a membership
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    const auto rank = peek(lines[i], "\"worker\":");
+    const auto rank = peek(lines[i], "worker");
     if (!rank || is_evaluation(lines[i])) continue;
     const std::uint64_t membership = peek_membership(lines[i]);
     const auto [met, is_new] = met_.try_emplace(*rank % kMostProcesses, membership);
@@ -91,8 +98,8 @@ void LiveState::add_metrics(std::span<const std::string_view> lines, Moment now)
   std::vector<const std::string_view*> wanted;
   std::set<std::uint64_t> seen;  // workers of which a newer line is wanted
   for (std::size_t i = lines.size(); i-- > 0;) {
-    const auto step = peek(lines[i], "\"step\":");
-    const auto rank = peek(lines[i], "\"worker\":");
+    const auto step = peek(lines[i], "step");
+    const auto rank = peek(lines[i], "worker");
     if (!step || !rank) continue;
     const bool is_newest = !is_evaluation(lines[i]) && seen.insert(*rank).second;
     if (is_evaluation(lines[i]) || is_newest || firsts.contains(i) || series_.wants(*step)) wanted.push_back(&lines[i]);
