@@ -302,16 +302,31 @@ TEST_CASE("the recorder's memory is bounded: events above it are counted") {
 TEST_CASE("threads may emit events while parts are taken") {
   RecordedStream stream;
   std::string bytes;
+  constexpr int kEach = 20'000;
   {
     const auto emit = [&] {
-      for (int i = 0; i < 20'000; ++i) stream.events.detail(DeviceWork{"forward"});
+      for (int i = 0; i < kEach; ++i) stream.events.detail(DeviceWork{"forward"});
     };
     const std::jthread one(emit);
     const std::jthread other(emit);
-    for (int i = 0; i < 50; ++i) bytes += stream.take();
+    const std::jthread taker([&] {
+      for (int i = 0; i < 50; ++i) bytes += stream.take();
+    });
+    for (int i = 0; i < kEach; ++i) {  // the owner's events: of a common kind, with values, and too large for the stage
+      stream.events.detail(GradientReady{{0, 1}});
+      stream.events.report(StepReport{.step = static_cast<std::uint64_t>(i)});
+      stream.events.detail(Presence{.bytes = std::uint64_t{1} << 40});
+    }
   }
   bytes += stream.take();
-  CHECK(Reader().read(bytes).events.size() == 40'000);
+  const KeptEvents kept = Reader().read(bytes);
+  CHECK(kept.events.size() == 5 * kEach);
+  std::uint64_t steps = 0;
+  bool in_order = true;
+  for (const KeptEvents::Kept& one : kept.events)
+    if (const auto* report = std::get_if<StepReport>(&one.event.what)) in_order = in_order && report->step == steps++;
+  CHECK(in_order);
+  CHECK(steps == kEach);
 }
 
 TEST_CASE("texts and lists that are too long are cut") {
