@@ -33,9 +33,7 @@ class Work {
   void wait() {
     if (operation_ != nullptr) operation_->wait();
   }
-  /// Is there no operation, so that it counts as complete?
-  bool is_null() const { return operation_ == nullptr; }
-  /// The rank that the operation waits for. REQUIRES: not done, and not null.
+  /// The rank that the operation waits for. REQUIRES: not done.
   std::size_t awaited() const { return operation_->awaited(); }
 
  private:

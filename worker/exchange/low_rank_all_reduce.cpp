@@ -132,10 +132,8 @@ class LowRankAllReduce final : public Averaging {
       bucket_.work.wait();
       all_.decode(bucket_);
     }
-    /// The bucket may have no second all-reduce: then it waits for nobody but this worker.
-    std::size_t awaited() const override {
-      return bucket_.work.is_null() ? all_.group_.rank() : bucket_.work.awaited();
-    }
+    /// Where its all-reduce is complete, the bucket waits for nobody but this worker.
+    std::size_t awaited() const override { return bucket_.work.done() ? all_.group_.rank() : bucket_.work.awaited(); }
 
    private:
     LowRankAllReduce& all_;

@@ -103,7 +103,7 @@ void StageLinks::wait(ring::Work& work, const char* what, std::size_t stage) {
   const Moment start = world_.clock.now();
   const bool is_done = work.done();
   const Moment since = world_.clock.now();
-  waited_ += since - start;
+  waited_ += since - start;  // to ask makes progress; the event begins after the events of that progress
   if (is_done) {
     world_.events.need_not_wait({.name = what});
     return;
@@ -152,8 +152,8 @@ void StageLinks::send_gradient(std::size_t micro) {
 }
 
 void StageLinks::end_step() {
-  for (auto* messages : {&outputs_, &gradients_})
-    for (Message& message : *messages) wait(message.work, "wait for send", groups_.stage());
+  for (Message& message : outputs_) wait(message.work, "wait for send", groups_.stage() + 1);
+  for (Message& message : gradients_) wait(message.work, "wait for send", groups_.stage() - 1);
   groups_.account();
 }
 

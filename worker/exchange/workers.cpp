@@ -10,13 +10,11 @@ namespace psring::worker {
 
 Workers::Workers(const Plan& plan, const World& world) : plan_(plan), world_(world), groups_(plan, world) {}
 
-/// The barrier lets all workers begin the first step together. Otherwise the first one in the chain is ahead by as long
-/// as the values take, and hosts that begin out of step can stay so for good.
+/// The barrier in quiesce() lets all workers begin the first step together. Without it rank 0 would be ahead by as long
+/// as the values take, and hosts that begin out of step may stay so.
 void Workers::broadcast(Elements values) {
   group().broadcast(values, 0).wait();
-  share_buffers();
-  group().barrier().wait();
-  account();
+  quiesce();
 }
 
 void Workers::share_buffers() {
@@ -39,7 +37,7 @@ void Workers::wait(ring::Work& work, Events::Source source) {
   const Moment start = world_.clock.now();
   const bool is_done = work.done();
   const Moment since = world_.clock.now();
-  waited_ += since - start;  // to make progress may take its time
+  waited_ += since - start;  // to ask makes progress; the event begins after the events of that progress
   if (is_done) {
     world_.events.need_not_wait({.name = "wait"}, source);
     return;

@@ -32,7 +32,8 @@ class Workers final : public Peers {
 
   /// Collectives that start while the result exists concern these units, for the event stream.
   Events::Topic about(Range units) const { return {world_.events, units}; }
-  /// Everybody gets rank 0's values, and its layers' buffers. Start-up traffic, which counts as control.
+  /// Everybody gets rank 0's values, and its layers' buffers; returns when all have them. Start-up traffic, which
+  /// counts as control.
   void broadcast(Elements values);
   /// Waits for the operation, and counts the time.
   void wait(ring::Work& work, Events::Source source = Events::Source::current());
