@@ -40,7 +40,8 @@ struct Formula {
 };
 
 /// Returns the parameter `w` after the update by gradient `g` (for LAMB: the direction), and updates the slots. SGD's
-/// step and the gradient's weight decay are fused multiply-adds with one rounding, as in PyTorch's `add_(…, alpha=…)`.
+/// step, Nesterov's sum and the gradient's weight decay are fused multiply-adds with one rounding, as in PyTorch's
+/// `add_(…, alpha=…)`.
 template <Rule kRule>
 PSRING_HOST_DEVICE inline float updated(const Formula& f, float w, float g, float& first, float& second) {
   constexpr bool kDecaysGradient = kRule != Rule::adamw && kRule != Rule::lamb;

@@ -12,6 +12,7 @@ void check_sizes(Range range, std::size_t parameters, std::size_t direction) {
         "{} parameters and {} elements of direction for a range of {}", parameters, direction, range.size());
 }
 
+/// Rounds as Rule::sgd does, which devices apply here.
 void scale(float step, Range part, const float* w, const float* r, float* out) {
 #pragma GCC ivdep
   for (std::size_t i = part.begin; i < part.end; ++i) out[i] = std::fma(-step, r[i], w[i]);

@@ -2,7 +2,6 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <optional>
 #include <span>
 #include <utility>
 
@@ -67,14 +66,13 @@ class EventRecorder::Writer {
   explicit Writer(EventRecorder& recorder) : recorder_(recorder), out_(nullptr) {}
 
   void write(const PackedEvent& event) {
-    // The kinds with values have all that varies in the event itself.
-    const std::optional<Event> whole = event.is_whole() ? std::optional(recorder_.packer_.unpack(event)) : std::nullopt;
-    const auto* names = whole ? std::get_if<UnitNames>(&whole->what) : nullptr;
+    const Event* const whole = recorder_.packer_.whole(event);
+    const auto* names = whole != nullptr ? std::get_if<UnitNames>(&whole->what) : nullptr;
     Bytes& records = recorder_.part_.records;
     const std::size_t room = kMostRecordBytes + (names == nullptr ? 0 : most_bytes(*names));
     if (records.size() < recorder_.size_ + room) records.resize(std::max(recorder_.size_ + room, 2 * records.size()));
     out_ = Output(records.data() + recorder_.size_);
-    record(event, whole ? &*whole : nullptr);
+    record(event, whole);
     recorder_.size_ = static_cast<std::size_t>(out_.end() - records.data());
   }
 
@@ -259,9 +257,11 @@ void EventRecorder::begin_part(Moment base) {
   end_ = count(base);
   step_ = 0;
   if (units_.names.empty()) return;
+  const std::size_t kept = packer_.kept();
   PackedEvent names;
   packer_.keep({base, Nanoseconds{0}, 0, units_}, names);
   Writer(*this).write(names);
+  packer_.clear(kept);
 }
 
 void EventRecorder::end_part() {

@@ -12,10 +12,11 @@ void Events::listen(EventListener& listener, Wanted wanted) {
   active_ = active_ || wanted >= Wanted::outlines;
   detailed_ = detailed_ || wanted >= Wanted::details;
   begins_ = begins_ || wanted == Wanted::outlines || wanted == Wanted::begins;
+  all_begins_ = all_begins_ || wanted == Wanted::begins;
 }
 
 void Events::emit(const Event& event, Wanted kind, bool is_empty) {
-  if (detailed_) count_.fetch_add(1, std::memory_order_relaxed);
+  if (detailed_ && !is_empty) count_.fetch_add(1, std::memory_order_relaxed);
   for (const auto& [listener, wanted] : listeners_)
     if (wanted >= kind && !(is_empty && wanted == Wanted::details)) listener->on_event(event);
 }
@@ -56,8 +57,9 @@ void Events::Span::end(Moment end) {
 }
 
 void Events::need_not_wait(Activity activity, Source source) {
+  if (!all_begins_) return;
   activity.waits = Activity::Waits::perhaps;
-  if (begins_ && detailed_) const Span span(*this, activity, source);
+  const Span span(*this, activity, source);
 }
 
 Events::Flight::Flight(Events& events, const Transfer& transfer, Source source) {

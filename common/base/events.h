@@ -35,8 +35,8 @@ struct Activity {
   std::uint32_t layer = kNone;
   PeerName peer = {};  ///< the process that the activity serves
   std::uint64_t bytes = 0;
-  /// Does the thread wait for others? `perhaps`: where nothing happens meanwhile, the event is not worth recording. Not
-  /// kept in event files.
+  /// Does the thread wait for others? `perhaps`: it may find that it need not; the event is recorded only if another
+  /// event happened meanwhile. Event files do not have this field.
   enum class Waits : std::uint8_t { no, perhaps, yes } waits = Waits::no;
 };
 
@@ -145,7 +145,7 @@ class Events {
   enum class Wanted : std::uint8_t {
     reports,   ///< StepReport and Evaluation
     outlines,  ///< and each Activity that is within no other one, or waits: as it begins and as it ends
-    details,   ///< all events, but nothing as it begins, and no Activity that waits perhaps and in which none happens
+    details,   ///< all events as they end, but no Activity with Waits::perhaps in which nothing happened
     begins     ///< all events, and Activity and Transfer as they begin
   };
 
@@ -288,7 +288,7 @@ class Events {
   };
 
  private:
-  /// Passes the event to the listeners that want at least `kind`. `is_empty`: but not to those that want details.
+  /// Passes the event to the listeners that want at least `kind`; an empty one not to those that want `details`.
   void emit(const Event& event, Wanted kind, bool is_empty = false);
   void begin(const Event& event, bool is_outline);
 
@@ -296,8 +296,9 @@ class Events {
   std::vector<std::pair<EventListener*, Wanted>> listeners_;
   bool active_ = false;
   bool detailed_ = false;
-  bool begins_ = false;     ///< a listener is told what begins
-  bool is_within_ = false;  ///< an outermost Span is open
+  bool begins_ = false;      ///< a listener is told what begins
+  bool all_begins_ = false;  ///< a listener wants Wanted::begins
+  bool is_within_ = false;   ///< an outermost Span is open
   std::atomic<std::uint64_t> step_ = 0;
   std::atomic<std::uint64_t> count_ = 0;  ///< of the events, if a listener wants details
   Range topic_;

@@ -30,7 +30,7 @@ class Packing {
   /// `names`: where names that are not static are kept; null: nowhere.
   Packing(PackedEvent& into, std::set<std::string, std::less<>>* names) : packed_(into), names_(names) {}
 
-  /// Returns whether all fields fit.
+  /// Returns whether the event is packed: all fields fit, and its kind has no values.
   bool pack(const Event& event) {
     packed_ = {};
     packed_.pattern.source = std::bit_cast<std::uintptr_t>(event.source);

@@ -48,15 +48,18 @@ struct alignas(64) PackedEvent {
 };
 static_assert(sizeof(PackedEvent) == 64 && std::has_unique_object_representations_v<PackedEvent>);
 
-/// Packs events, and keeps those that do not fit. Names and roles in events have to be static.
+/// Packs events, and keeps whole those that do not fit. The names and roles of events have to be static; those of a
+/// device's work are copied.
 class EventPacker {
  public:
   /// Packs the event, or returns false if `keep` has to do it.
   static bool pack(const Event& event, PackedEvent& into);
   /// Packs an event of any kind. Keeps the event whole if it has values, or a field that does not fit.
   void keep(const Event& event, PackedEvent& into);
-  /// Returns the event. It must have been kept after the last `clear`.
+  /// Returns the event. REQUIRES: one that is kept whole was kept after the last `clear`.
   Event unpack(const PackedEvent& packed) const;
+  /// Returns the event if it is kept whole, else null. Valid until the next `keep` or `clear`.
+  const Event* whole(const PackedEvent& packed) const { return packed.is_whole() ? &whole_[packed.count] : nullptr; }
   /// The number of events that are kept whole.
   std::size_t kept() const { return whole_.size(); }
   /// Forgets the events that are kept whole, but the first `count`.

@@ -110,6 +110,31 @@ TEST_CASE("outlines are the outermost activities and those that wait", "[unit]")
   CHECK(names(Events::Wanted::begins) == Names{"idle", "wait", "copy", "acquire", "step", "load"});
 }
 
+TEST_CASE("a wait for what is complete is told only to listeners that want begins", "[unit]") {
+  struct Listener final : EventListener {
+    void on_event(const Event& event) override { names.emplace_back(std::get<Activity>(event.what).name); }
+    std::vector<std::string> names;
+  };
+  const auto names = [](std::vector<Events::Wanted> all) {
+    std::vector<Listener> listeners(all.size());
+    const HandClock clock{Moment{}};
+    Events events{clock};
+    for (std::size_t i = 0; i < all.size(); ++i) events.listen(listeners[i], all[i]);
+    {
+      const Events::Span step(events, {.name = "step"});
+      const Events::Span acquire(events, {.name = "acquire", .waits = Activity::Waits::perhaps});
+      events.need_not_wait({.name = "wait"});
+    }
+    std::vector<std::vector<std::string>> found;
+    for (const Listener& listener : listeners) found.push_back(listener.names);
+    return found;
+  };
+  using Wanted = Events::Wanted;
+  using Names = std::vector<std::vector<std::string>>;
+  CHECK(names({Wanted::outlines, Wanted::details}) == Names{{"acquire", "step"}, {"step"}});
+  CHECK(names({Wanted::begins}) == Names{{"wait", "acquire", "step"}});
+}
+
 TEST_CASE("a wait's time is added up, and is its event's", "[unit]") {
   struct Listener final : EventListener {
     void on_event(const Event& event) override { event_ = event; }
