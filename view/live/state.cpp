@@ -23,8 +23,8 @@ double number_of(const Json& json, std::string_view key) {
   return value.is_null() ? 0 : value.get<double>();
 }
 
-/// Where the value of a key of a line begins; npos without the key. It is looked for from its first letter on: a line
-/// is full of quotes.
+/// Returns where the value of a key begins; npos without the key. A search for the quote before the key would stop at
+/// every quote of the line; so the key's letters are searched.
 std::size_t find_value(std::string_view line, std::string_view key) {
   for (std::size_t at = line.find(key); at != std::string_view::npos; at = line.find(key, at + 1))
     if (at > 0 && line[at - 1] == '"' && line.substr(at + key.size()).starts_with("\":")) return at + key.size() + 2;

@@ -22,7 +22,7 @@ class Members {
     key_ = string();
     return is_good_ && (take(':') || fail());
   }
-  /// True once the object's end was reached.
+  /// Was the object's end reached, with nothing after it? Call it once `next` has returned false.
   bool is_good() const { return is_good_ && rest_.find_first_not_of(" \t\r") == std::string_view::npos; }
   /// The name as it is written, with its escapes.
   std::string_view key() const { return key_; }
@@ -30,12 +30,13 @@ class Members {
   /// Reads the member's value, if it is a number; skips all others.
   std::optional<double> number() {
     skip_spaces();
-    double value = 0;
-    const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
-    if (error == std::errc{} &&
-        (starts_with_digit(rest_) || (rest_.starts_with('-') && starts_with_digit(rest_.substr(1))))) {
-      rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
-      return value;
+    if (starts_with_digit(rest_.substr(rest_.starts_with('-') ? 1 : 0))) {
+      double value = 0;
+      const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), value);
+      if (error == std::errc{}) {
+        rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
+        return value;
+      }
     }
     skip_value();
     return std::nullopt;

@@ -2,8 +2,8 @@
 
 /// Returns the name of a process, such as "worker 2"; `t` has the words.
 export function processName(t, name) {
-  const found = /^(worker|server) (\d+)$/.exec(name);
-  if (found) return `${t[found[1]]} ${found[2]}`;
+  const found = /^(worker|server|stage) (\d+)$/.exec(name);
+  if (found) return `${t[found[1]] ?? found[1]} ${found[2]}`;
   return name === "servers" ? t.servers : name;
 }
 
