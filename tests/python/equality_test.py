@@ -111,7 +111,9 @@ class AgainstDdp(unittest.TestCase):
                     + "".join(f", {far[name]:.1e} ({name})" for name in sorted(excepted)),
                     flush=True,
                 )
-                self.assertLess(far[worst], LIMIT, worst)
+                # PyTorch divides the sum by the number of workers, psring multiplies by 1/n: the same for powers of two.
+                same_bits = kind == "sgd" and size in (1, 2, 4)
+                self.assertLessEqual(far[worst], 0 if same_bits else LIMIT, worst)
                 np.testing.assert_allclose(other_losses, losses, rtol=1e-5)
                 for _, (state, _) in results[1:]:
                     self.assertTrue(all(np.array_equal(state[name], served[name]) for name in served))
