@@ -61,8 +61,8 @@ class EventRecorder final : public EventListener {
   void begin_part(Moment base);
   void end_part();
 
-  /// So many events wait, at most, until they are written together. The code and tables for that would be out of the
-  /// caches each time, because the program computes between two events.
+  /// The number of events that wait, at most, until they are written together. The code and tables for that would be
+  /// out of the caches each time, because the program computes between two events.
   static constexpr std::size_t kStaged = 1024;
 
   // The thread that makes the recorder owns the stage, where it puts its events without a lock: nearly all are its own.
