@@ -66,7 +66,7 @@ class EventRecorder final : public EventListener {
   static constexpr std::size_t kStaged = 1024;
 
   // The thread that makes the recorder owns the stage, where it puts its events without a lock: nearly all are its own.
-  // Those of other threads are written at once.
+  // Events of other threads are written at once.
   const char* const owner_ = mark_of_thread();
   const std::unique_ptr<PackedEvent[]> staged_ = std::make_unique<PackedEvent[]>(kStaged);
   std::atomic<std::size_t> staged_count_ = 0;  ///< of the events that are complete; changed by the owner
