@@ -52,7 +52,7 @@ class ServerLife {
         parallel_(job_.server_threads),
         events_(member.clock()),
         fault_(job_.fault, member.self()) {
-    if (job_.records_events()) events_.listen(event_log_.emplace(member).listener(), Events::Wanted::details);
+    if (job_.records_events()) events_.record(event_log_.emplace(member).recorder(), job_.trace);
     if (!job_.live.empty()) events_.listen(live_.emplace(member), Events::Wanted::outlines);
     if (job_.server_device == "cpu") return;
     device_ = make_cuda_device(member.rank() % cuda_devices());

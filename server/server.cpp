@@ -29,7 +29,8 @@ bool is_of_step(net::FrameType type) {
 /// then `between`, for work that is no part of a step. Returns the time spent on the steps' frames and their answers.
 Nanoseconds loop(net::Transport& transport, const Clock& clock, net::Outbox outbox,
                  const std::function<bool()>& finished, std::vector<net::Outgoing>& out,
-                 const std::function<void(std::optional<net::Message>)>& take, const std::function<void()>& between) {
+                 const std::function<void(std::optional<net::Message>, Moment now)>& take,
+                 const std::function<void()>& between) {
   constexpr std::chrono::milliseconds kLook{100};
   const auto flush = [&] {
     for (const net::Outgoing& frame : out) outbox.add(frame);
@@ -43,7 +44,7 @@ Nanoseconds loop(net::Transport& transport, const Clock& clock, net::Outbox outb
     tolerate_peers([&] { message = transport.receive(clock.now() + kLook); });
     const bool of_step = message && is_of_step(message->header.type);
     const Moment start = clock.now();
-    take(std::move(message));
+    take(std::move(message), start);
     flush();
     if (of_step) busy += clock.now() - start;
     between();
@@ -64,15 +65,15 @@ Nanoseconds serve(Shard& shard, net::Transport& transport, const Clock& clock, c
   const auto in_order = replication != nullptr ? std::optional(replication->follower()) : std::nullopt;
   return loop(
       transport, clock, net::Outbox(net::kWindowBytes, in_order), finished, out,
-      [&](std::optional<net::Message> message) {
+      [&](std::optional<net::Message> message, Moment now) {
         if (message && events != nullptr && events->active() && !message->payload.empty()) {
           const net::FrameHeader& header = message->header;
-          const Events::Span span(*events,
-                                  {.name = to_string(header.type),
-                                   .unit = header.unit,
-                                   .peer = name_of(header.sender()),
-                                   .bytes = message->payload.size()},
-                                  header.step);
+          const Activity work{.name = to_string(header.type),
+                              .unit = header.unit,
+                              .peer = name_of(header.sender()),
+                              .bytes = message->payload.size(),
+                              .of_frame = true};
+          const Events::Span span(*events, work, header.step, now);
           handle(std::move(*message));
         } else if (message) {
           handle(std::move(*message));
@@ -91,7 +92,7 @@ void follow(Follower& follower, net::Transport& transport, const Clock& clock, c
   follower.begin(out);
   loop(
       transport, clock, net::Outbox(), finished, out,
-      [&](std::optional<net::Message> message) {
+      [&](std::optional<net::Message> message, Moment /*now*/) {
         if (message) follower.on_message(std::move(*message), out);
       },
       [] {});

@@ -88,12 +88,17 @@ class TraceTranslator::Writer {
   }
 
   void write(const Presence& what) {
-    std::uint64_t& held = what.values == Presence::Values::parameters ? stream_.parameters : stream_.gradients;
-    what.here ? held += what.bytes : held -= what.bytes;
+    (what.values == Presence::Values::parameters ? stream_.parameters : stream_.gradients)[what.unit] =
+        what.here ? what.bytes : 0;
     if (!wants('C', event_.start)) return;
+    const auto sum = [](const auto& units) {
+      std::uint64_t bytes = 0;
+      for (const auto& [unit, held] : units) bytes += held;
+      return bytes;
+    };
     TraceEvent counter = at('C', event_.start, "whole units");
-    counter.parameters = stream_.parameters;
-    counter.gradients = stream_.gradients;
+    counter.parameters = sum(stream_.parameters);
+    counter.gradients = sum(stream_.gradients);
     pass(std::move(counter));
   }
 

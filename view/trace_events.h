@@ -54,8 +54,8 @@ class TraceTranslator final : public RecordedEvents {
   struct Stream {
     std::vector<std::string> units;  ///< names
     bool has_device = false;
-    std::uint64_t parameters = 0;  ///< bytes of the whole units in memory
-    std::uint64_t gradients = 0;
+    /// Bytes of the whole units in memory. Where not every step is recorded, a unit may come or go unseen.
+    std::map<std::uint32_t, std::uint64_t> parameters, gradients;
   };
   class Writer;
 

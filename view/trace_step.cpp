@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include <psring/common/base/events.h>
 #include <psring/common/base/json.h>
 #include <psring/view/intervals.h>
 #include <psring/view/trace_events.h>
@@ -110,11 +111,14 @@ Json times_of(const std::string& process, const std::map<std::uint64_t, StepTime
   return json;
 }
 
-/// Returns the number of the step whose duration at the first worker is the median one, and its span at all workers.
+/// Returns the number of a step and its span at all workers: of the steps whose instants are recorded, the one whose
+/// duration at the first worker is the median.
 std::pair<std::uint64_t, Interval> typical_step(const Steps& steps) {
+  const auto& own_steps = steps.begin()->second;
+  const bool some = std::ranges::any_of(own_steps, [](const auto& step) { return has_instants(step.first); });
   std::vector<std::pair<double, std::uint64_t>> durations;
-  for (const auto& [number, own] : steps.begin()->second)
-    durations.emplace_back(own.step->end - own.step->begin, number);
+  for (const auto& [number, own] : own_steps)
+    if (has_instants(number) || !some) durations.emplace_back(own.step->end - own.step->begin, number);
   std::sort(durations.begin(), durations.end());
   const std::uint64_t number = durations[durations.size() / 2].second;
   Interval span = *steps.begin()->second.at(number).step;

@@ -219,7 +219,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   member.keep(memory);
   Events& events = memory->events.emplace(member.clock());
   events.listen(life.metrics, Events::Wanted::reports);
-  if (job.records_events()) events.listen(memory->event_log.emplace(member).listener(), Events::Wanted::details);
+  if (job.records_events()) events.record(memory->event_log.emplace(member).recorder(), job.trace);
   if (!job.live.empty()) events.listen(memory->live.emplace(member), Events::Wanted::outlines);
   if (job.device == "cuda") cuda_devices();  // what is missing is said before anybody waits for this worker
   const bool grouped = setup.strategy().ring || setup.strategy().scatters || job.mesh().divides_model();

@@ -96,7 +96,7 @@ Plan Training::make_plan(Place place) const {
 void Training::name_units() {
   UnitNames units;
   for (const UnitLayout& unit : setup_.layout().units) units.names.push_back(unit.name);
-  world_.events.detail(std::move(units));
+  world_.events.name(std::move(units));
 }
 
 void Training::make_compression() {

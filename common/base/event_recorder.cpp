@@ -271,11 +271,6 @@ void EventRecorder::end_part() {
   parts_.push_back(std::move(part_));
 }
 
-const char* EventRecorder::mark_of_thread() {
-  static thread_local char mark;
-  return &mark;
-}
-
 void EventRecorder::on_event(const Event& event) {
   if (owner_ != mark_of_thread()) return write_at_once(event);
   const std::size_t count = staged_count_.load(std::memory_order_relaxed);
@@ -283,10 +278,7 @@ void EventRecorder::on_event(const Event& event) {
     const std::scoped_lock lock(mutex_);
     packer_.keep(event, staged_[count]);
   }
-  staged_count_.store(count + 1, std::memory_order_release);
-  if (count + 1 == kStaged) return empty_stage();
-  // The next event's place is not in the processor's caches: to fetch it now saves the wait for it.
-  __builtin_prefetch(&staged_[count + 1], 1);
+  add_staged(count);
 }
 
 void EventRecorder::write_at_once(const Event& event) {

@@ -1,3 +1,6 @@
+#include <utility>
+
+#include <psring/common/base/event_recorder.h>
 #include <psring/common/base/events.h>
 
 namespace psring {
@@ -13,12 +16,32 @@ void Events::listen(EventListener& listener, Wanted wanted) {
   detailed_ = detailed_ || wanted >= Wanted::details;
   begins_ = begins_ || wanted == Wanted::outlines || wanted == Wanted::begins;
   all_begins_ = all_begins_ || wanted == Wanted::begins;
+  straight_ = straight_ && wanted < Wanted::details;
+  all_instants_ = all_instants_ || wanted >= Wanted::details;
 }
 
-void Events::emit(const Event& event, Wanted kind, bool is_empty) {
-  if (detailed_ && !is_empty) count_.fetch_add(1, std::memory_order_relaxed);
+void Events::record(EventRecorder& recorder, bool all) {
+  const bool others_want_all = std::exchange(all_instants_, false);
+  const bool alone = !detailed_;
+  listen(recorder, Wanted::details);
+  recorder_ = &recorder;
+  straight_ = alone;
+  all_instants_ = others_want_all || all;
+}
+
+template <FlatDetail What>
+bool Events::put(const EventHead& head, const What& what) {
+  return recorder_->put(head, what);
+}
+template bool Events::put(const EventHead& head, const Activity& what);
+template bool Events::put(const EventHead& head, const Transfer& what);
+template bool Events::put(const EventHead& head, const FrameMoved& what);
+template bool Events::put(const EventHead& head, const Presence& what);
+template bool Events::put(const EventHead& head, const GradientReady& what);
+
+void Events::emit(const Event& event, Wanted kind, bool unwanted) {
   for (const auto& [listener, wanted] : listeners_)
-    if (wanted >= kind && !(is_empty && wanted == Wanted::details)) listener->on_event(event);
+    if (wanted >= kind && !(unwanted && wanted == Wanted::details)) listener->on_event(event);
 }
 
 void Events::begin(const Event& event, bool is_outline) {
@@ -38,11 +61,16 @@ void Events::Span::begin(const Activity& activity, std::uint64_t step, Moment st
   is_outermost_ = !std::exchange(events_.is_within_, true);
   is_outline_ = is_outermost_ || activity.waits != Activity::Waits::no;
   if (!is_outline_ && !events_.detailed_) return;
+  if (activity.of_frame && !events_.begins_ && !events_.wants_instants(step)) {
+    if (is_outermost_) events_.is_within_ = false;
+    return;
+  }
   is_open_ = true;
   activity_ = activity;
   step_ = step;
   source_ = source;
-  count_ = events_.count_.load(std::memory_order_relaxed);
+  was_busy_ = events_.busy_.load(std::memory_order_relaxed);
+  events_.busy_.store(false, std::memory_order_relaxed);
   start_ = start == kNever ? events_.now() : start;
   if (events_.begins_) events_.begin({start_, Nanoseconds{0}, step_, activity_, source_}, is_outline_);
 }
@@ -50,10 +78,16 @@ void Events::Span::begin(const Activity& activity, std::uint64_t step, Moment st
 void Events::Span::end(Moment end) {
   is_open_ = false;
   if (is_outermost_) events_.is_within_ = false;
-  const bool is_empty =
-      activity_.waits == Activity::Waits::perhaps && count_ == events_.count_.load(std::memory_order_relaxed);
+  const bool was_busy = events_.busy_.load(std::memory_order_relaxed);
+  const bool is_empty = activity_.waits == Activity::Waits::perhaps && !was_busy;
+  events_.busy_.store(!is_empty || was_busy_, std::memory_order_relaxed);
+  const bool unwanted = is_empty || (activity_.of_frame && !events_.wants_instants(step_));
+  const bool is_for_others = is_outline_ && events_.begins_;
+  if (events_.straight_ && !is_for_others &&
+      (unwanted || events_.put({start_, end - start_, step_, source_}, activity_)))
+    return;
   events_.emit({start_, end - start_, step_, activity_, source_}, is_outline_ ? Wanted::outlines : Wanted::details,
-               is_empty);
+               unwanted);
 }
 
 void Events::need_not_wait(Activity activity, Source source) {

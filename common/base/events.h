@@ -6,6 +6,7 @@
 #include <source_location>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -38,6 +39,7 @@ struct Activity {
   /// Does the thread wait for others? `perhaps`: it may find that it need not; the event is recorded only if another
   /// event happened meanwhile. Event files do not have this field.
   enum class Waits : std::uint8_t { no, perhaps, yes } waits = Waits::no;
+  bool of_frame = false;  ///< a server's work on a frame: wanted as instants are (has_instants). Not in event files
 };
 
 /// An operation in flight while the thread does other work: a collective, or a push until its answer.
@@ -108,6 +110,14 @@ struct Evaluation {
   std::vector<OwnFigure> own = {};  ///< sums over the rows of Model::metrics; not kept in event files
 };
 
+/// The fields of every event.
+struct EventHead {
+  Moment start;
+  Nanoseconds duration{0};
+  std::uint64_t step = 0;
+  std::source_location source = {};
+};
+
 struct Event {
   Moment start;
   Nanoseconds duration{0};  ///< 0: the event has no duration
@@ -116,6 +126,10 @@ struct Event {
       what;
   std::source_location source = {};  ///< the line that did it; line 0: unknown
 };
+
+/// A kind of detail whose fields have a size that is known.
+template <class What>
+concept FlatDetail = std::is_trivially_copyable_v<What>;
 
 /// A view of the stream.
 class EventListener {
@@ -136,6 +150,12 @@ class ReportListener : public EventListener {
   virtual void on_evaluation(const Evaluation& evaluation) = 0;
 };
 
+class EventRecorder;
+
+/// Instants, which are details without a duration, and a server's work on frames are most of all events. A recorder
+/// that does not keep all of them keeps those of these steps.
+constexpr bool has_instants(std::uint64_t step) { return step < 10 || step % 10 == 0; }
+
 /// The stream. Any thread of the process may emit events. An event that no listener wants costs one branch.
 /// Details know the line of source that emits them, as the default argument `source`; helpers pass on their caller's.
 class Events {
@@ -155,23 +175,39 @@ class Events {
   /// Adds a listener; call it before the first event.
   /// REQUIRES: the listener outlives the stream's last event.
   void listen(EventListener& listener, Wanted wanted);
+  /// Adds a recorder, which wants details, but instants only of the steps of has_instants unless it wants `all`.
+  /// Where no other listener wants an event, the recorder takes it by the way that costs least.
+  void record(EventRecorder& recorder, bool all);
   /// Returns whether a listener wants some activities at least.
   bool active() const { return active_; }
   /// Returns whether a listener wants all kinds of events.
   bool detailed() const { return detailed_; }
 
+  /// Returns whether a listener wants the instants of a step.
+  bool wants_instants(std::uint64_t step) const { return detailed_ && (all_instants_ || has_instants(step)); }
+
   Moment now() const { return clock_.now(); }
   /// Assigns later details to this step.
   void begin_step(std::uint64_t step) { step_ = step; }
-  /// Emits a detail without a duration, if `detailed`.
+  std::uint64_t step() const { return step_; }
+  /// Emits an instant of the present step, if a listener wants it.
   template <class What>
   void detail(What&& what, Source source = Source::current()) {
-    if (detailed_) emit({now(), Nanoseconds{0}, step_, std::forward<What>(what), source}, Wanted::details);
+    instant(std::forward<What>(what), step_, source);
+  }
+  /// Emits an instant of a step.
+  template <class What>
+  void instant(What&& what, std::uint64_t step, Source source = Source::current()) {
+    if (wants_instants(step)) add({now(), Nanoseconds{0}, step, source}, std::forward<What>(what));
+  }
+  /// Emits the units' names.
+  void name(UnitNames units, Source source = Source::current()) {
+    if (detailed_) add({now(), Nanoseconds{0}, step_, source}, std::move(units));
   }
   /// Emits a detail that began at `start` and lasted for `duration`.
   template <class What>
   void detail(What&& what, Moment start, Nanoseconds duration, Source source = Source::current()) {
-    if (detailed_) emit({start, duration, step_, std::forward<What>(what), source}, Wanted::details);
+    if (detailed_) add({start, duration, step_, source}, std::forward<What>(what));
   }
   /// Remembers the line that starts the next transfer, for a helper that many call. For the thread that trains.
   void set_caller(Source source) { caller_ = source; }
@@ -186,8 +222,11 @@ class Events {
     Span(Events& events, const Activity& activity, Source source = Source::current())
         : Span(events, activity, events.step_, source) {}
     Span(Events& events, const Activity& activity, std::uint64_t step, Source source = Source::current())
+        : Span(events, activity, step, kNever, source) {}
+    /// `start`: when the activity began; kNever: now.
+    Span(Events& events, const Activity& activity, std::uint64_t step, Moment start, Source source = Source::current())
         : events_(events) {
-      if (events.active_) begin(activity, step, kNever, source);
+      if (events.active_) begin(activity, step, start, source);
     }
     ~Span() {
       if (is_open_) end(events_.now());
@@ -197,11 +236,6 @@ class Events {
 
    private:
     friend class Wait;
-    Span(Events& events, const Activity& activity, Moment start, Source source) : events_(events) {
-      if (events.active_) begin(activity, events.step_, start, source);
-    }
-
-    /// `start`: kNever if the clock was not read for it.
     void begin(const Activity& activity, std::uint64_t step, Moment start, Source source);
     void end(Moment end);
 
@@ -211,7 +245,7 @@ class Events {
     bool is_outline_ = false;
     Activity activity_;
     std::uint64_t step_ = 0;
-    std::uint64_t count_ = 0;  ///< of the events before
+    bool was_busy_ = false;  ///< Events::busy_, before
     Moment start_;
     Source source_;
   };
@@ -223,7 +257,7 @@ class Events {
         : Wait(events, activity, events.now(), sum, source) {}
     /// `start`: when the wait began.
     Wait(Events& events, const Activity& activity, Moment start, Nanoseconds& sum, Source source = Source::current())
-        : events_(events), sum_(sum), start_(start), span_(events, waiting(activity), start, source) {}
+        : events_(events), sum_(sum), start_(start), span_(events, waiting(activity), events.step_, start, source) {}
     ~Wait() {
       const Moment end = events_.now();
       sum_ += end - start_;
@@ -288,8 +322,19 @@ class Events {
   };
 
  private:
-  /// Passes the event to the listeners that want at least `kind`; an empty one not to those that want `details`.
-  void emit(const Event& event, Wanted kind, bool is_empty = false);
+  /// Adds a detail.
+  template <class What>
+  void add(const EventHead& head, What&& what) {
+    busy_.store(true, std::memory_order_relaxed);
+    if constexpr (FlatDetail<std::remove_cvref_t<What>>)
+      if (straight_ && put(head, what)) return;
+    emit({head.start, head.duration, head.step, std::forward<What>(what), head.source}, Wanted::details);
+  }
+  /// Gives the detail to the recorder, or returns false.
+  template <FlatDetail What>
+  bool put(const EventHead& head, const What& what);
+  /// Passes the event to the listeners that want at least `kind`. `unwanted`: not to those that want `details`.
+  void emit(const Event& event, Wanted kind, bool unwanted = false);
   void begin(const Event& event, bool is_outline);
 
   const Clock& clock_;
@@ -300,7 +345,10 @@ class Events {
   bool all_begins_ = false;  ///< a listener wants Wanted::begins
   bool is_within_ = false;   ///< an outermost Span is open
   std::atomic<std::uint64_t> step_ = 0;
-  std::atomic<std::uint64_t> count_ = 0;  ///< of the events, if a listener wants details
+  EventRecorder* recorder_ = nullptr;
+  bool straight_ = false;           ///< the recorder is the only listener that wants details
+  bool all_instants_ = false;       ///< a listener wants those of all steps
+  std::atomic<bool> busy_ = false;  ///< a detail came since the innermost open Span began
   Range topic_;
   Source caller_;
 };

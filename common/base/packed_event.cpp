@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstring>
 #include <limits>
 #include <utility>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/event_format.h>
 #include <psring/common/base/packed_event.h>
 
 namespace psring {
@@ -24,6 +26,22 @@ decltype(Event::what) make_kind(std::size_t kind) {
 /// The roles that a peer of an event may have. Events of others are kept whole.
 constexpr std::array<std::string_view, 4> kRoles{"", "worker", "server", "stage"};
 
+template <std::size_t kNumber>
+bool is_role(std::string_view role) {
+  constexpr std::string_view kRole = kRoles[kNumber];
+  return role.size() == kRole.size() && std::memcmp(role.data(), kRole.data(), kRole.size()) == 0;
+}
+
+/// Returns the role's number, or the number of roles. Compares with constants, without a call.
+std::size_t number_of(std::string_view role) {
+  return [&]<std::size_t... kNumbers>(std::index_sequence<kNumbers...>) {
+    std::size_t found = kRoles.size();
+    (void)((is_role<kNumbers>(role) && (found = kNumbers, true)) || ...);
+    return found;
+  }
+  (std::make_index_sequence<kRoles.size()>());
+}
+
 /// Fills in the fields of one event.
 class Packing {
  public:
@@ -32,19 +50,18 @@ class Packing {
 
   /// Returns whether the event is packed: all fields fit, and its kind has no values.
   bool pack(const Event& event) {
+    const EventHead head{event.start, event.duration, event.step, event.source};
+    return std::visit([&](const auto& what) { return pack(head, what); }, event.what);
+  }
+  template <class What>
+  bool pack(const EventHead& head, const What& what) {
     packed_ = {};
-    packed_.pattern.source = std::bit_cast<std::uintptr_t>(event.source);
-    packed_.pattern.state = static_cast<std::uint8_t>(event.what.index());
-    packed_.start = event.start.time_since_epoch().count();
-    packed_.count = static_cast<std::uint64_t>(std::max<std::int64_t>(0, event.duration.count()));
-    packed_.step = fit(event.step);
-    // The kinds that come often need no table of functions.
-    if (const auto* activity = std::get_if<Activity>(&event.what))
-      fill(*activity);
-    else if (const auto* frame = std::get_if<FrameMoved>(&event.what))
-      fill(*frame);
-    else
-      std::visit([this](const auto& what) { fill(what); }, event.what);
+    packed_.pattern.source = std::bit_cast<std::uintptr_t>(head.source);
+    packed_.pattern.state = static_cast<std::uint8_t>(kind_of<What>());
+    packed_.start = head.start.time_since_epoch().count();
+    packed_.count = static_cast<std::uint64_t>(std::max<std::int64_t>(0, head.duration.count()));
+    packed_.step = fit(head.step);
+    fill(what);
     return fits_ && !has_values_;
   }
   /// For an event that does not fit, and is kept at `place`.
@@ -70,9 +87,9 @@ class Packing {
     packed_.pattern.size = fit(range.size());
   }
   void peer(PeerName peer) {
-    const auto* const role = std::ranges::find(kRoles, peer.role);
-    fits_ = fits_ && role != kRoles.end();
-    packed_.pattern.role = static_cast<std::uint8_t>(role - kRoles.begin());
+    const std::size_t role = number_of(peer.role);
+    fits_ = fits_ && role < kRoles.size();
+    packed_.pattern.role = static_cast<std::uint8_t>(role);
     packed_.pattern.rank = peer.rank;
   }
   void flag(bool set, std::uint8_t flag) {
@@ -169,6 +186,16 @@ class Unpacking {
 }  // namespace
 
 bool EventPacker::pack(const Event& event, PackedEvent& into) { return Packing(into, nullptr).pack(event); }
+
+template <FlatDetail What>
+bool EventPacker::pack(const EventHead& head, const What& what, PackedEvent& into) {
+  return Packing(into, nullptr).pack(head, what);
+}
+template bool EventPacker::pack(const EventHead& head, const Activity& what, PackedEvent& into);
+template bool EventPacker::pack(const EventHead& head, const Transfer& what, PackedEvent& into);
+template bool EventPacker::pack(const EventHead& head, const FrameMoved& what, PackedEvent& into);
+template bool EventPacker::pack(const EventHead& head, const Presence& what, PackedEvent& into);
+template bool EventPacker::pack(const EventHead& head, const GradientReady& what, PackedEvent& into);
 
 void EventPacker::keep(const Event& event, PackedEvent& into) {
   Packing packing(into, &names_);

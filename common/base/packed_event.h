@@ -54,6 +54,8 @@ class EventPacker {
  public:
   /// Packs the event, or returns false if `keep` has to do it.
   static bool pack(const Event& event, PackedEvent& into);
+  template <FlatDetail What>
+  static bool pack(const EventHead& head, const What& what, PackedEvent& into);
   /// Packs an event of any kind. Keeps the event whole if it has values, or a field that does not fit.
   void keep(const Event& event, PackedEvent& into);
   /// Returns the event. REQUIRES: one that is kept whole was kept after the last `clear`.

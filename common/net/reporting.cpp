@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
@@ -35,17 +36,39 @@ class Reporting final : public Transport {
     return ranks[peer.rank][arrived ? 1 : 0]++;
   }
 
+  /// Returns the step that a frame is part of. Both ends find the same one, but for frames between workers, whose
+  /// header does not name it.
+  std::uint64_t step_of(const FrameHeader& header) const {
+    switch (header.type) {
+      case FrameType::pull:
+      case FrameType::values:
+        return std::max<std::uint64_t>(header.version, 1) - 1;  // the step whose update made the version
+      case FrameType::all_reduce:
+      case FrameType::reduce_scatter:
+      case FrameType::all_gather:
+      case FrameType::broadcast:
+      case FrameType::barrier:
+      case FrameType::message:
+        return events_.step();
+      default:
+        return header.step;
+    }
+  }
+
   void report(bool arrived, Peer peer, const FrameHeader& header, std::size_t bytes) {
     const std::uint64_t number = count(arrived, peer);
     if (bytes == 0 && header.type != FrameType::pull) return;
-    events_.detail(FrameMoved{.arrived = arrived,
-                              .unit = header.unit,
-                              .operation = to_string(header.type),
-                              .peer = name_of(peer),
-                              .number = number,
-                              .range = header.range(),
-                              .bytes = bytes,
-                              .version = header.version});
+    const std::uint64_t step = step_of(header);
+    if (!events_.wants_instants(step)) return;
+    events_.instant(FrameMoved{.arrived = arrived,
+                               .unit = header.unit,
+                               .operation = to_string(header.type),
+                               .peer = name_of(peer),
+                               .number = number,
+                               .range = header.range(),
+                               .bytes = bytes,
+                               .version = header.version},
+                    step);
   }
 
   Transport& inner_;

@@ -34,8 +34,7 @@ void EventLog::send_parts() {
 
 void EventLog::run(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  while (!stopped_.wait_for(lock, stop, std::chrono::milliseconds(500), [&] { return stop.stop_requested(); }))
-    send_parts();
+  while (!stopped_.wait_for(lock, stop, std::chrono::seconds(1), [&] { return stop.stop_requested(); })) send_parts();
 }
 
 }  // namespace psring

@@ -21,7 +21,7 @@ class EventLog {
   EventLog(const EventLog&) = delete;
   EventLog& operator=(const EventLog&) = delete;
 
-  EventListener& listener() { return recorder_; }
+  EventRecorder& recorder() { return recorder_; }
   /// Later events are of the membership's present rank and epoch. REQUIRES: Membership::meet has returned.
   void enter_epoch();
   /// Sends the rest, and ends the thread. Call it before the link is flushed; the destructor calls it for a role that

@@ -15,7 +15,7 @@ namespace psring::test {
 
 /// A stream whose events are recorded, on a clock that the test moves.
 struct RecordedStream {
-  RecordedStream() { events.listen(recorder, Events::Wanted::details); }
+  RecordedStream() { events.record(recorder, true); }
 
   /// Returns the bytes of all parts since the last call.
   std::string take(const EventOrigin& origin = {.process = "worker 0", .number = 1}) {

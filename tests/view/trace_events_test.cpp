@@ -36,7 +36,7 @@ using std::chrono::microseconds;
 
 TEST_CASE("activities become slices on the job's clock, inner ones first, that name unit and step") {
   Scene scene;
-  scene.events.detail(UnitNames{{"embedding", "layers.0"}});
+  scene.events.name(UnitNames{{"embedding", "layers.0"}});
   scene.events.begin_step(7);
   {
     const Events::Span step(scene.events, {.name = "step"});
@@ -197,7 +197,7 @@ TEST_CASE("a listener to reports hears no details, and a stream without listener
 
 TEST_CASE("parts of a recording are one trace; dropped events are told") {
   Scene scene;
-  scene.events.detail(UnitNames{{"layers.0"}});
+  scene.events.name(UnitNames{{"layers.0"}});
   { const Events::Flight flight(scene.events, {"push", {0, 1}, 8}); }
   REQUIRE(scene.take().size() == 3);
   { const Events::Flight flight(scene.events, {"push", {0, 1}, 8}); }
@@ -238,7 +238,7 @@ TEST_CASE("a run without recorded events has no trace") {
 
 TEST_CASE("names are JSON whatever is in them") {
   Scene scene;
-  scene.events.detail(UnitNames{{"a\"b\\c \n\x01"}});
+  scene.events.name(UnitNames{{"a\"b\\c \n\x01"}});
   { const Events::Span span(scene.events, {.name = "acquire", .unit = 0}); }
   const json events = scene.take("wor\"ker");
   CHECK(events[0]["args"]["name"] == "wor\"ker");

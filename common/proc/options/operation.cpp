@@ -128,12 +128,14 @@ constexpr Option kExperiments[] = {
      .field = &JobOptions::fault,
      .exchange_only = true},
     {.name = "events",
-     .help = "on: record the events of all processes in events/, for psring report and psring trace",
+     .help = "on: record the events of all processes in events/, for psring report and psring trace; frames of the "
+             "first ten "
+             "steps and of every tenth",
      .form = Form::on_off,
      .field = &JobOptions::events,
      .exchange_only = true},
     {.name = "trace",
-     .help = "on: record events, and write trace.json (Chrome trace, opens in Perfetto)",
+     .help = "on: record all events, and write trace.json (Chrome trace, opens in Perfetto)",
      .form = Form::on_off,
      .field = &JobOptions::trace,
      .everyday = true,

@@ -1,11 +1,14 @@
 // Recorded events are read as they were emitted, and damaged files are refused in one line.
+#include <array>
 #include <bit>
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <random>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -59,7 +62,7 @@ const std::string kHead("\x08worker 0\x01\x05\x00\x00\x00\x00", 15);
 /// Emits an event of each kind.
 void emit_all(RecordedStream& stream) {
   Events& events = stream.events;
-  events.detail(UnitNames{{"embedding", "layers.0", ""}});
+  events.name(UnitNames{{"embedding", "layers.0", ""}});
   events.begin_step(7);
   {
     const Events::Span span(events, {.name = "forward", .unit = 1, .layer = 3, .peer = {"worker", 1}, .bytes = 64});
@@ -135,6 +138,52 @@ TEST_CASE("every kind of event is read as it was emitted") {
   const auto& evaluation = std::get<Evaluation>(event(9).what);
   CHECK(std::tuple(evaluation.step, evaluation.loss_sum, evaluation.rows, evaluation.correct) ==
         std::tuple(3U, -2.5, 100U, 7U));
+}
+
+TEST_CASE("instants and the work on frames are kept of the first ten steps and of every tenth") {
+  struct Listener final : EventListener {
+    void on_event(const Event& /*event*/) override { ++count; }
+    int count = 0;
+  };
+  for (const bool is_watched : {false, true}) {
+    const test::HandClock clock{Moment{microseconds(1000)}};
+    EventRecorder recorder;
+    Listener live;
+    Events events{clock};
+    events.record(recorder, false);
+    if (is_watched) events.listen(live, Events::Wanted::outlines);
+    constexpr std::array<std::uint64_t, 6> kSteps{0, 9, 10, 11, 19, 20};
+    events.begin_step(11);
+    events.name({{"layers.0"}});
+    for (const std::uint64_t step : kSteps) {
+      events.begin_step(step);
+      events.detail(GradientReady{{0, 1}});
+      events.instant(FrameMoved{.operation = "push", .peer = {"server", 0}}, step);
+      { const Events::Span work(events, {.name = "push", .of_frame = true}, step); }
+      { const Events::Span forward(events, {.name = "forward"}); }
+    }
+    std::string bytes;
+    for (const EventRecorder::Bytes& part : recorder.take({.process = "worker 0", .number = 1}))
+      bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+    std::map<std::string, std::vector<std::uint64_t>> steps;
+    const KeptEvents kept = Reader().read(bytes);
+    for (const auto& [event, file, function, line] : kept.events) {
+      const auto* activity = std::get_if<Activity>(&event.what);
+      const std::string name = activity != nullptr                              ? std::string(activity->name)
+                               : std::holds_alternative<FrameMoved>(event.what) ? "frame"
+                               : std::holds_alternative<UnitNames>(event.what)  ? "names"
+                                                                                : "ready";
+      steps[name].push_back(event.step);
+    }
+    using Steps = std::vector<std::uint64_t>;
+    const Steps some{0, 9, 10, 20};
+    CHECK(steps["names"] == Steps{11});
+    CHECK(steps["ready"] == some);
+    CHECK(steps["frame"] == some);
+    CHECK(steps["push"] == some);
+    CHECK(steps["forward"] == Steps(kSteps.begin(), kSteps.end()));
+    CHECK(live.count == (is_watched ? 2 * static_cast<int>(kSteps.size()) : 0));
+  }
 }
 
 TEST_CASE("a detail names the line that emitted it, and a report names none") {
@@ -261,7 +310,7 @@ TEST_CASE("a part with many patterns ends, and the next one is read by itself") 
 
 TEST_CASE("parts can be read by themselves and in any order, and repeat the units' names") {
   RecordedStream stream;
-  stream.events.detail(UnitNames{{"layers.0"}});
+  stream.events.name(UnitNames{{"layers.0"}});
   std::vector<std::string> parts;
   for (int i = 0; i < 3; ++i) {
     stream.pass(microseconds(10));
@@ -331,7 +380,7 @@ TEST_CASE("threads may emit events while parts are taken") {
 
 TEST_CASE("texts and lists that are too long are cut") {
   RecordedStream stream;
-  stream.events.detail(UnitNames{std::vector<std::string>(kMostNames + 1, "unit")});
+  stream.events.name(UnitNames{std::vector<std::string>(kMostNames + 1, "unit")});
   stream.events.detail(DeviceWork{std::string(kMostTextBytes + 1, 'x')});
   const KeptEvents kept = Reader().read(stream.take());
   CHECK(std::get<UnitNames>(kept.events.at(0).event.what).names.size() == kMostNames);
