@@ -32,6 +32,7 @@ struct PlanFlags {
   std::vector<std::string> choose;
   std::size_t hosts = 1;
   std::size_t workers_per_host = 1;
+  bool one_machine = false;
   std::string within = "200gbit";
   std::string between;
   std::string fit;
@@ -116,7 +117,7 @@ bench::Mesh mesh_of(const PlanFlags& flags) {
     fail(ErrorKind::usage, "--hosts {} --workers-per-host {}: expected 1 to {} workers", flags.hosts,
          flags.workers_per_host, kMostWorkers);
   bench::Mesh mesh{flags.hosts, flags.workers_per_host, link_of("--link-within", flags.within),
-                   link_of("--link-between", flags.between.empty() ? kUsualCard : flags.between)};
+                   link_of("--link-between", flags.between.empty() ? kUsualCard : flags.between), flags.one_machine};
   if (flags.job.contains("link")) {
     if (flags.workers_per_host > 1)
       fail(ErrorKind::usage, "--link: shapes every process as a host of its own; it goes with --workers-per-host 1");
@@ -147,6 +148,8 @@ PlanInput input_of(const PlanFlags& flags) {
   if (flags.fit.empty() && flags.tflops.empty() && !sleeps)
     fail(ErrorKind::usage,
          "expected --fit FILE (psring fit writes it), or --tflops X, a worker's 10^12 operations a second");
+  if (flags.one_machine && flags.fit.empty())
+    fail(ErrorKind::usage, "--one-machine: expected with --fit FILE, which knows the machine's processors");
   PlanInput input{.job = flags.job,
                   .strategies = flags.strategies,
                   .choose = {flags.choose.begin(), flags.choose.end()},
@@ -287,6 +290,8 @@ void add_cluster_flags(const Flags& command, PlanFlags& flags) {
   command.add("--workers-per-host", flags.workers_per_host, "workers of each host").show_default();
   command.add("--link-within", flags.within, "RATE[,DELAY] of each worker's link to the others of its host")
       .show_default();
+  command.add_switch("--one-machine", flags.one_machine,
+                     "the hosts are containers or network namespaces of one machine, and share its processors");
   command.add("--link-between", flags.between, "RATE[,DELAY] of each host's network card")
       .show_default("that of --fit, if psring fit --peer measured it, else 10gbit,50us");
   command.add("--fit", flags.fit, "costs that psring fit has measured");

@@ -92,6 +92,7 @@ std::size_t owners_of(const JobOptions& job, const worker::StrategyKind& kind, c
 bench::HostCosts costs_of(const PlanInput& input, const JobOptions& job, const bench::Mesh& mesh) {
   bench::HostCosts costs = input.fit ? bench::fitted_costs(*input.fit, job, mesh.hosts > 1) : bench::HostCosts{};
   costs.device = input.device;
+  costs.one_host = costs.one_host || mesh.one_machine;
   return costs;
 }
 

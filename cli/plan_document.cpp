@@ -74,7 +74,8 @@ Json to_json(const bench::Mesh& mesh) {
           {"workers_per_host", mesh.workers_per_host},
           {"workers", mesh.workers()},
           {"within", to_json(mesh.within)},
-          {"between", to_json(mesh.between)}};
+          {"between", to_json(mesh.between)},
+          {"one_machine", mesh.one_machine}};
 }
 
 Json to_json(const PlanRows& plan, const options::Given& given) {

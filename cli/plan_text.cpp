@@ -54,6 +54,8 @@ std::string plan_table(const PlanRows& plan, const bench::Mesh& mesh, const std:
   std::string text = say(
       language, {"{} workers on {}; {} within a host, {} between hosts\n", "{} 个 worker，{}；主机内 {}，主机间 {}\n"},
       mesh.workers(), hosts(mesh.hosts, language), net::to_string(mesh.within), net::to_string(mesh.between));
+  if (mesh.one_machine)
+    text += say(language, {"the hosts share one machine's processors\n", "各主机共用一台机器的处理器\n"});
   const bool tokens = plan.rows.front().tokens;
   std::vector<std::string> columns =
       zh ? std::vector<std::string>{"策略",   "#",       "主机", "每步 ms", "暴露", tokens ? "token/s" : "样本/s",

@@ -12,6 +12,7 @@ struct Mesh {
   std::size_t workers_per_host = 1;
   net::LinkSpec within{200e9, Nanoseconds{0}};  ///< of each worker, each way
   net::LinkSpec between{25e9, Nanoseconds{0}};  ///< of each host's card, each way; its workers share the card
+  bool one_machine = false;                     ///< the hosts are containers of one machine and share its processors
 
   std::size_t workers() const { return hosts * workers_per_host; }
 };

@@ -36,7 +36,7 @@ struct HostCosts {
   double slowdown = 1;              ///< of computing while communication runs
   double deviation = 0;             ///< of a worker's time for computing, relative: stragglers
   double processors = 0;            ///< of a host; 0: as many as its processes can use
-  bool one_host = false;            ///< all processes of the job share one host's processors (--link)
+  bool one_host = false;            ///< all processes of the job share one host's processors (--link, --one-machine)
   bool device = false;              ///< layers are computed by a device, not by the host's processors
 };
 

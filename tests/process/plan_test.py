@@ -122,6 +122,16 @@ class Plan(ProgramTest):
         on_four = self.rows(*job, "--fit", self.costs("four.json", lines=["work.ring.shaped"], processors=4))[0]["step_s"]
         self.assertGreater(on_two, on_four)
 
+    def test_hosts_on_one_machine(self):
+        """They share its processors: a message of each of eight hosts takes a processor's time from all."""
+        job = ["--strategies", "ddp,ps", "--servers", 8, "--hosts", 8, "--global-batch", 64, "--compute", "sleep:2ms", "--link-between",
+               "1gbit,0.1ms", "--encrypt", "off"]
+        works = self.costs("works.json", lines=["work.ring.tcp", "work.server.tcp"], processors=2)
+        apart, together = ({row["strategy"]: row for row in self.rows(*job, "--fit", works, *more)} for more in ([], ["--one-machine"]))
+        for strategy in ("ddp", "ps"):
+            self.assertGreater(together[strategy]["step_s"], 3 * apart[strategy]["step_s"])
+        self.assertEqual(together["ps"]["bound"], "processors")
+
     def test_stragglers(self):
         job = ["--strategies", "ddp", "--hosts", 4, "--link", "10gbit", "--global-batch", 64, "--compute", "sleep:100ms"]
         even = self.rows(*job)[0]["step_s"]
@@ -447,6 +457,7 @@ class Plan(ProgramTest):
 
     def test_mistakes(self):
         self.refused(2, "--tflops", "plan", *MODEL)
+        self.refused(2, "--one-machine: expected with --fit", "plan", *MODEL, "--tflops", 1, "--one-machine")
         self.refused(2, "--link-between", "plan", *MODEL, "--tflops", 1, "--link-between", "fast")
         self.refused(2, "--sweep", "plan", *MODEL, "--tflops", 1, "--sweep", "lr=1,2")
         self.refused(2, "--out with --sweep", "plan", *MODEL, "--tflops", 1, "--sweep", "hosts=1,2", "--out", "job.toml")
