@@ -19,10 +19,11 @@ void tolerate_peers(Call&& call) {
   }
 }
 
+bool pushes(net::FrameType type) { return type == net::FrameType::push || type == net::FrameType::push_pull; }
+
 /// True if the work on a frame is part of a step. Start-up is not.
 bool is_of_step(net::FrameType type) {
-  using enum net::FrameType;
-  return type == push || type == push_pull || type == pull || type == verdict;
+  return pushes(type) || type == net::FrameType::pull || type == net::FrameType::verdict;
 }
 
 /// The loop of servers and followers: calls `take` with each frame that arrives, or with nothing if none came in time,
@@ -68,12 +69,13 @@ Nanoseconds serve(Shard& shard, net::Transport& transport, const Clock& clock, c
       [&](std::optional<net::Message> message, Moment now) {
         if (message && events != nullptr && events->active() && !message->payload.empty()) {
           const net::FrameHeader& header = message->header;
+          if (pushes(header.type)) events->begin_step(header.step);
           const Activity work{.name = to_string(header.type),
                               .unit = header.unit,
                               .peer = name_of(header.sender()),
                               .bytes = message->payload.size(),
-                              .of_frame = true};
-          const Events::Span span(*events, work, header.step, now);
+                              .serves_frame = true};
+          const Events::Span span(*events, work, events->step(), now);
           handle(std::move(*message));
         } else if (message) {
           handle(std::move(*message));

@@ -112,15 +112,17 @@ Json times_of(const std::string& process, const std::map<std::uint64_t, StepTime
 }
 
 /// Returns the number of a step and its span at all workers: of the steps whose instants are recorded, the one whose
-/// duration at the first worker is the median.
+/// duration at the first worker is nearest to the median of all steps.
 std::pair<std::uint64_t, Interval> typical_step(const Steps& steps) {
   const auto& own_steps = steps.begin()->second;
-  const bool some = std::ranges::any_of(own_steps, [](const auto& step) { return has_instants(step.first); });
-  std::vector<std::pair<double, std::uint64_t>> durations;
-  for (const auto& [number, own] : own_steps)
-    if (has_instants(number) || !some) durations.emplace_back(own.step->end - own.step->begin, number);
-  std::sort(durations.begin(), durations.end());
-  const std::uint64_t number = durations[durations.size() / 2].second;
+  const auto duration_of = [](const StepTimes& own) { return own.step->end - own.step->begin; };
+  std::vector<double> durations;
+  for (const auto& [number, own] : own_steps) durations.push_back(duration_of(own));
+  const double typical = median(std::move(durations));
+  const auto distance = [&](const auto& step) {
+    return std::pair(!has_instants(step.first), std::abs(duration_of(step.second) - typical));
+  };
+  const std::uint64_t number = std::ranges::min_element(own_steps, {}, distance)->first;
   Interval span = *steps.begin()->second.at(number).step;
   const double longest = 3 * (span.end - span.begin);  // workers that do not wait for each other may be far apart
   for (const auto& [process, own] : steps) {

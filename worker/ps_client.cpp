@@ -126,6 +126,7 @@ void PsClient::pull(std::size_t unit, std::uint64_t version, Elements into, bool
   const Busy busy(*this);
   take_off("pull", unit);
   protocol_.pull(unit, version, into, start_up, frames_);
+  for (net::Outgoing& frame : frames_) frame.header.step = step_;
   send([&] { return "the request for " + name_of(unit, version); });
 }
 

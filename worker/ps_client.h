@@ -49,6 +49,8 @@ class PsClient {
   std::uint64_t version() const { return protocol_.version(); }
   std::span<const std::byte> loss_scale() const { return protocol_.loss_scale(); }
 
+  /// The step of later pulls, for tracing.
+  void begin_step(std::uint64_t step) { step_ = step; }
   void push(std::size_t unit, std::uint64_t step, ConstElements gradient, std::size_t micro = 0);
   void pull(std::size_t unit, std::uint64_t version, Elements into, bool start_up = false);
   void push_pull(std::size_t unit, std::uint64_t step, ConstElements gradient, Elements into);
@@ -102,7 +104,7 @@ class PsClient {
   const Options options_;
   ClientProtocol protocol_;
   net::Outbox outbox_;
-  std::uint64_t step_ = 0;  ///< of the last push
+  std::uint64_t step_ = 0;  ///< that the worker is in
   ClientProtocol::Frames frames_;
   std::vector<Events::Flight> flights_;  ///< by unit; empty if nobody listens to details
   Nanoseconds busy_{0};

@@ -63,14 +63,14 @@ void Walk::hand_over(std::size_t layer, Micro micro) {
     shared_->add_up(unit, micro);
     if (micro.last) return;
   }
-  world_.events.detail(GradientReady{{unit, unit + 1}});
+  world_.events.instant(GradientReady{{unit, unit + 1}});
   strategy_.grad_ready(unit, micro);
 }
 
 void Walk::hand_over_shared(Micro micro) {
   for (UnitId unit = flat_.units(); shared_ != nullptr && unit-- > 0;) {
     if (!shared_->in_unit(unit)) continue;
-    world_.events.detail(GradientReady{{unit, unit + 1}});
+    world_.events.instant(GradientReady{{unit, unit + 1}});
     strategy_.grad_ready(unit, micro);
   }
 }

@@ -64,7 +64,7 @@ Called call(const Submission& submission, const Call& what, Vectors vectors) {
   called.end = run_ranks(options, submission.language, [&](RankSide& side) {
     StudentLink link(side, sizes);
     const Events::Topic topic(side.events, {0, 1});
-    side.events.detail(GradientReady{{0, 1}, false});
+    side.events.instant(GradientReady{{0, 1}, false});
     auto& vector = called.vectors[side.rank];
     function(link, std::span(vector).first(vector.size() - kGuard));
     called.sent_bytes[side.rank] = link.sent_bytes();

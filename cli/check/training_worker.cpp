@@ -49,7 +49,7 @@ class SimulatedWorker final : public TrainingWorker {
     compute(2 * options_.layers[layer]);
     for (std::size_t i = first_element_[layer]; i < first_element_[layer + 1]; ++i)
       gradients_[i] = parameters_[i] - target(rank(), i);
-    side_.events.detail(GradientReady{{layer, layer + 1}, false});
+    side_.events.instant(GradientReady{{layer, layer + 1}, false});
   }
 
   exercise::Operation start_all_reduce(std::span<float> values) override {
@@ -75,7 +75,7 @@ class SimulatedWorker final : public TrainingWorker {
     std::copy(operation.moved.begin(), operation.moved.end(), operation.values.begin());
     if (operation.collective == ring::Collective::reduce_scatter) poison_other_parts(operation.values);
     if (operation.collective != ring::Collective::all_gather && lies_in_gradients(operation.values))
-      side_.events.detail(GradientReady{units_of(operation.values), true});
+      side_.events.instant(GradientReady{units_of(operation.values), true});
   }
 
   std::span<float> state(std::size_t vector, std::size_t elements) override {

@@ -69,7 +69,7 @@ class EventRecorder final : public EventListener {
   void add_staged(std::size_t count) {
     staged_count_.store(count + 1, std::memory_order_release);
     if (count + 1 == kStaged) return empty_stage();
-    // The next event's place is not in the processor's caches: to fetch it now saves the wait for it.
+    // The next event's place is not in the processor's first-level cache: to fetch it now saves the wait.
     __builtin_prefetch(&staged_[count + 1], 1);
   }
   void write_at_once(const Event& event);

@@ -16,7 +16,7 @@ void Events::listen(EventListener& listener, Wanted wanted) {
   detailed_ = detailed_ || wanted >= Wanted::details;
   begins_ = begins_ || wanted == Wanted::outlines || wanted == Wanted::begins;
   all_begins_ = all_begins_ || wanted == Wanted::begins;
-  straight_ = straight_ && wanted < Wanted::details;
+  packs_directly_ = packs_directly_ && wanted < Wanted::details;
   all_instants_ = all_instants_ || wanted >= Wanted::details;
 }
 
@@ -25,7 +25,7 @@ void Events::record(EventRecorder& recorder, bool all) {
   const bool alone = !detailed_;
   listen(recorder, Wanted::details);
   recorder_ = &recorder;
-  straight_ = alone;
+  packs_directly_ = alone;
   all_instants_ = others_want_all || all;
 }
 
@@ -61,7 +61,7 @@ void Events::Span::begin(const Activity& activity, std::uint64_t step, Moment st
   is_outermost_ = !std::exchange(events_.is_within_, true);
   is_outline_ = is_outermost_ || activity.waits != Activity::Waits::no;
   if (!is_outline_ && !events_.detailed_) return;
-  if (activity.of_frame && !events_.begins_ && !events_.wants_instants(step)) {
+  if (activity.serves_frame && !events_.begins_ && !events_.wants_instants(step)) {
     if (is_outermost_) events_.is_within_ = false;
     return;
   }
@@ -80,10 +80,10 @@ void Events::Span::end(Moment end) {
   if (is_outermost_) events_.is_within_ = false;
   const bool was_busy = events_.busy_.load(std::memory_order_relaxed);
   const bool is_empty = activity_.waits == Activity::Waits::perhaps && !was_busy;
-  events_.busy_.store(!is_empty || was_busy_, std::memory_order_relaxed);
-  const bool unwanted = is_empty || (activity_.of_frame && !events_.wants_instants(step_));
-  const bool is_for_others = is_outline_ && events_.begins_;
-  if (events_.straight_ && !is_for_others &&
+  if (!is_empty || was_busy_) events_.busy_.store(true, std::memory_order_relaxed);
+  const bool unwanted = is_empty || (activity_.serves_frame && !events_.wants_instants(step_));
+  const bool has_outline_listener = is_outline_ && events_.begins_;
+  if (events_.packs_directly_ && !has_outline_listener &&
       (unwanted || events_.put({start_, end - start_, step_, source_}, activity_)))
     return;
   events_.emit({start_, end - start_, step_, activity_, source_}, is_outline_ ? Wanted::outlines : Wanted::details,

@@ -36,10 +36,10 @@ struct Activity {
   std::uint32_t layer = kNone;
   PeerName peer = {};  ///< the process that the activity serves
   std::uint64_t bytes = 0;
-  /// Does the thread wait for others? `perhaps`: it may find that it need not; the event is recorded only if another
-  /// event happened meanwhile. Event files do not have this field.
+  /// Does the thread wait for others? `perhaps`: it may find that it need not; the event is recorded only if an
+  /// activity or a transfer ended meanwhile. Event files do not have this field.
   enum class Waits : std::uint8_t { no, perhaps, yes } waits = Waits::no;
-  bool of_frame = false;  ///< a server's work on a frame: wanted as instants are (has_instants). Not in event files
+  bool serves_frame = false;  ///< a server's work on a frame: wanted as instants are (has_instants). Not in event files
 };
 
 /// An operation in flight while the thread does other work: a collective, or a push until its answer.
@@ -127,7 +127,7 @@ struct Event {
   std::source_location source = {};  ///< the line that did it; line 0: unknown
 };
 
-/// A kind of detail whose fields have a size that is known.
+/// A kind of detail without memory of its own, which can be packed without an Event.
 template <class What>
 concept FlatDetail = std::is_trivially_copyable_v<What>;
 
@@ -175,8 +175,9 @@ class Events {
   /// Adds a listener; call it before the first event.
   /// REQUIRES: the listener outlives the stream's last event.
   void listen(EventListener& listener, Wanted wanted);
-  /// Adds a recorder, which wants details, but instants only of the steps of has_instants unless it wants `all`.
-  /// Where no other listener wants an event, the recorder takes it by the way that costs least.
+  /// Adds a recorder, which wants details. It gets instants only of the steps of has_instants, unless it wants `all` or
+  /// another listener wants details. Where no other listener wants an event, it takes the event by the way that costs
+  /// least.
   void record(EventRecorder& recorder, bool all);
   /// Returns whether a listener wants some activities at least.
   bool active() const { return active_; }
@@ -192,7 +193,7 @@ class Events {
   std::uint64_t step() const { return step_; }
   /// Emits an instant of the present step, if a listener wants it.
   template <class What>
-  void detail(What&& what, Source source = Source::current()) {
+  void instant(What&& what, Source source = Source::current()) {
     instant(std::forward<What>(what), step_, source);
   }
   /// Emits an instant of a step.
@@ -207,7 +208,9 @@ class Events {
   /// Emits a detail that began at `start` and lasted for `duration`.
   template <class What>
   void detail(What&& what, Moment start, Nanoseconds duration, Source source = Source::current()) {
-    if (detailed_) add({start, duration, step_, source}, std::forward<What>(what));
+    if (!detailed_) return;
+    busy_.store(true, std::memory_order_relaxed);
+    add({start, duration, step_, source}, std::forward<What>(what));
   }
   /// Remembers the line that starts the next transfer, for a helper that many call. For the thread that trains.
   void set_caller(Source source) { caller_ = source; }
@@ -325,9 +328,8 @@ class Events {
   /// Adds a detail.
   template <class What>
   void add(const EventHead& head, What&& what) {
-    busy_.store(true, std::memory_order_relaxed);
     if constexpr (FlatDetail<std::remove_cvref_t<What>>)
-      if (straight_ && put(head, what)) return;
+      if (packs_directly_ && put(head, what)) return;
     emit({head.start, head.duration, head.step, std::forward<What>(what), head.source}, Wanted::details);
   }
   /// Gives the detail to the recorder, or returns false.
@@ -346,9 +348,9 @@ class Events {
   bool is_within_ = false;   ///< an outermost Span is open
   std::atomic<std::uint64_t> step_ = 0;
   EventRecorder* recorder_ = nullptr;
-  bool straight_ = false;           ///< the recorder is the only listener that wants details
+  bool packs_directly_ = false;     ///< the recorder is the only listener that wants details
   bool all_instants_ = false;       ///< a listener wants those of all steps
-  std::atomic<bool> busy_ = false;  ///< a detail came since the innermost open Span began
+  std::atomic<bool> busy_ = false;  ///< a detail with a duration ended since the innermost open Span began
   Range topic_;
   Source caller_;
 };

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <array>
 #include <string>
 #include <vector>
@@ -36,13 +35,11 @@ class Reporting final : public Transport {
     return ranks[peer.rank][arrived ? 1 : 0]++;
   }
 
-  /// Returns the step that a frame is part of. Both ends find the same one, but for frames between workers, whose
-  /// header does not name it.
+  /// Returns the step that a frame is part of. Both ends find the same one, but for verdicts and frames between
+  /// workers, whose headers do not name it.
   std::uint64_t step_of(const FrameHeader& header) const {
     switch (header.type) {
-      case FrameType::pull:
-      case FrameType::values:
-        return std::max<std::uint64_t>(header.version, 1) - 1;  // the step whose update made the version
+      case FrameType::verdict:
       case FrameType::all_reduce:
       case FrameType::reduce_scatter:
       case FrameType::all_gather:

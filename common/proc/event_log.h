@@ -10,9 +10,9 @@ namespace psring {
 
 class Membership;
 
-/// Records a role's events. A thread of its own sends them to the run folder twice a second, as
+/// Records a role's events. A thread of its own sends them to the run folder once a second, as
 /// events/<role>-<rank>.events. So the events in memory are bounded, and those of a process that is lost are there up
-/// to the last half second.
+/// to the last second.
 class EventLog {
  public:
   /// REQUIRES: the membership outlives it.

@@ -59,6 +59,27 @@ class Events(ProgramTest):
         self.assertFalse((self.folder / "plain" / "events").exists())
         self.assert_refused(self.run_program("psring", "trace", "plain"), DATA, "plain: holds no recorded events", "--events on")
 
+    def test_frames_of_some_steps(self):
+        """--events on keeps both ends of the frames of steps 0 to 9, 10 and 20, and a server's work; --trace on keeps all."""
+        every = set(range(25))
+        some = {*range(11), 20}
+        for strategy, operations in (("ps-zero3", {"push", "pull", "values"}), ("ps-async", {"push_pull", "values"})):
+            for mode, expected in (("events", some), ("trace", every)):
+                with self.subTest(strategy, mode=mode):
+                    run = f"{strategy}-{mode}"
+                    self.assert_done(self.train(*TINY, "--steps", 25, "--workers", 2, "--strategy", strategy, f"--{mode}", "on",
+                                                "--out", run))
+                    events = self.trace(run)
+                    steps = {}
+                    for event in events:
+                        steps.setdefault((event["ph"], event["name"]), set()).add(event.get("args", {}).get("step"))
+                    for operation in operations:
+                        for end in ("leaves", "arrives"):
+                            self.assertEqual(steps["i", f"{operation} {end}"], expected, (operation, end))
+                    work = {step for (phase, name), found in steps.items() if phase == "X" and " of worker " in name for step in found}
+                    self.assertEqual(work, expected)
+                    self.assertEqual(steps["X", "step"], every)
+
     def kill_after_first_part(self, rank, *arguments):
         """Starts a job, and kills the worker once a part of its events is there."""
         job = self.start("psring", "train", *arguments, "--events", "on", "--compute", "sleep:1ms", "--out", "run")

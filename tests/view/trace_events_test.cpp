@@ -113,12 +113,12 @@ TEST_CASE("an arrow leads from the frame that leaves to the frame that arrives")
                          .range = {256, 512},
                          .bytes = 1024,
                          .version = 3};
-  worker.events.detail(frame);
+  worker.events.instant(frame);
   FrameMoved arrived = frame;
   arrived.arrived = true;
   arrived.peer = {"worker", 0};
   server.pass(microseconds(20));
-  server.events.detail(arrived);
+  server.events.instant(arrived);
   const json sent = worker.take("worker 0");
   const json received = server.take("server 1");
   REQUIRE(sent.size() == 3);
@@ -138,9 +138,9 @@ TEST_CASE("an arrow leads from the frame that leaves to the frame that arrives")
 TEST_CASE("units that come and go are counted") {
   Scene scene;
   using enum Presence::Values;
-  scene.events.detail(Presence{parameters, 0, true, 100});
-  scene.events.detail(Presence{gradients, 0, true, 40});
-  scene.events.detail(Presence{parameters, 0, false, 100});
+  scene.events.instant(Presence{parameters, 0, true, 100});
+  scene.events.instant(Presence{gradients, 0, true, 40});
+  scene.events.instant(Presence{parameters, 0, false, 100});
   const json events = scene.take();
   REQUIRE(events.size() == 4);
   const auto held = [&](std::size_t i) {
@@ -183,7 +183,7 @@ TEST_CASE("a listener to reports hears no details, and a stream without listener
   events.listen(reports, Events::Wanted::reports);
   { const Events::Span span(events, {.name = "step"}); }
   { const Events::Flight flight(events, {"push", {0, 1}, 8}); }
-  events.detail(DeviceWork{"forward 3"});
+  events.instant(DeviceWork{"forward 3"});
   CHECK_FALSE(events.detailed());
   events.report(StepReport{.step = 3});
   events.report(Evaluation{.step = 4});
@@ -217,11 +217,11 @@ TEST_CASE("a process that was started again begins without units, and a later ep
   Scene first;
   Scene second;
   second.pass(microseconds(500));
-  first.events.detail(Presence{Presence::Values::parameters, 0, true, 100});
+  first.events.instant(Presence{Presence::Values::parameters, 0, true, 100});
   first.take();
   second.recorded = first.recorded;
-  second.events.detail(Presence{Presence::Values::parameters, 0, true, 40});
-  second.events.detail(FrameMoved{.operation = "push", .peer = {"server", 0}, .number = 3});
+  second.events.instant(Presence{Presence::Values::parameters, 0, true, 40});
+  second.events.instant(FrameMoved{.operation = "push", .peer = {"server", 0}, .number = 3});
   const json events = second.take("worker 0", Nanoseconds{0}, 2);
   REQUIRE(events.size() == 6);
   CHECK(events[1]["args"]["parameters, bytes"] == 100);

@@ -47,6 +47,7 @@ std::uint64_t Servers::version_of(UnitId unit, std::uint64_t step) const {
 /// Once a step's values are here, the servers have taken the initial ones.
 void Servers::begin_step(Step step) {
   step_ = step;
+  world_.client->begin_step(step.index);
   if (step.index > first_.index) initial_ = {};
 }
 

@@ -41,7 +41,7 @@ void TransientUnits::free(UnitId unit, Events::Source source) {
 }
 
 void TransientUnits::report(UnitId unit, bool here, Events::Source source) const {
-  world_.events.detail(Presence{values_, static_cast<std::uint32_t>(unit), here, memory_[unit].size_bytes()}, source);
+  world_.events.instant(Presence{values_, static_cast<std::uint32_t>(unit), here, memory_[unit].size_bytes()}, source);
 }
 
 }  // namespace psring::worker

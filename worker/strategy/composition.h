@@ -57,7 +57,7 @@ class Composition final : public Strategy,
   std::optional<Step> next_;  ///< the step that all parameters here are for; none before they are here
   Step step_;
   const Landed landed_ = [this](Range units) {
-    world_.events.detail(GradientReady{units, true});
+    world_.events.instant(GradientReady{units, true});
     parts_.updates->landed(units, step_);
   };
 };

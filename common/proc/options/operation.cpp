@@ -128,9 +128,8 @@ constexpr Option kExperiments[] = {
      .field = &JobOptions::fault,
      .exchange_only = true},
     {.name = "events",
-     .help = "on: record the events of all processes in events/, for psring report and psring trace; frames of the "
-             "first ten "
-             "steps and of every tenth",
+     .help = "on: record the events of all processes in events/, for psring report and psring trace; frames and "
+             "other instants of steps 0 to 9 and of every tenth step",
      .form = Form::on_off,
      .field = &JobOptions::events,
      .exchange_only = true},

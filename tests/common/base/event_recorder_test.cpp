@@ -73,11 +73,11 @@ void emit_all(RecordedStream& stream) {
     stream.pass(microseconds(3));
   }
   events.detail(DeviceWork{"forward 3"}, stream.clock.at - microseconds(900), microseconds(5));
-  events.detail(FrameMoved{true, kNone, "push_pull", {"server", 1}, 4, {256, 512}, 1024, UINT64_MAX});
-  events.detail(Presence{Presence::Values::gradients, 2, false, 4096});
-  events.detail(Presence{Presence::Values::parameters, 0, true, 1});
+  events.instant(FrameMoved{true, kNone, "push_pull", {"server", 1}, 4, {256, 512}, 1024, UINT64_MAX});
+  events.instant(Presence{Presence::Values::gradients, 2, false, 4096});
+  events.instant(Presence{Presence::Values::parameters, 0, true, 1});
   events.begin_step(2);
-  events.detail(GradientReady{{1, 3}, true});
+  events.instant(GradientReady{{1, 3}, true});
   events.report(StepReport{2, 1, std::numeric_limits<double>::infinity(), 12, microseconds(40), microseconds(3), 0.25});
   events.report(Evaluation{3, -2.5, 100, 7});
 }
@@ -157,9 +157,9 @@ TEST_CASE("instants and the work on frames are kept of the first ten steps and o
     events.name({{"layers.0"}});
     for (const std::uint64_t step : kSteps) {
       events.begin_step(step);
-      events.detail(GradientReady{{0, 1}});
+      events.instant(GradientReady{{0, 1}});
       events.instant(FrameMoved{.operation = "push", .peer = {"server", 0}}, step);
-      { const Events::Span work(events, {.name = "push", .of_frame = true}, step); }
+      { const Events::Span work(events, {.name = "push", .serves_frame = true}, step); }
       { const Events::Span forward(events, {.name = "forward"}); }
     }
     std::string bytes;
@@ -189,8 +189,8 @@ TEST_CASE("instants and the work on frames are kept of the first ten steps and o
 TEST_CASE("a detail names the line that emitted it, and a report names none") {
   RecordedStream stream;
   for (int i = 0; i < 2; ++i) {
-    stream.events.detail(DeviceWork{"a"});
-    stream.events.detail(DeviceWork{"b"});
+    stream.events.instant(DeviceWork{"a"});
+    stream.events.instant(DeviceWork{"b"});
   }
   const int line = __LINE__ - 3;
   stream.events.report(StepReport{});
@@ -302,7 +302,7 @@ TEST_CASE("events that repeat, in any order, are read as they were emitted") {
 TEST_CASE("a part with many patterns ends, and the next one is read by itself") {
   RecordedStream stream;
   constexpr std::size_t kMany = kMostPatterns + 100;
-  for (std::size_t i = 0; i < kMany; ++i) stream.events.detail(GradientReady{{i, i + 1}});
+  for (std::size_t i = 0; i < kMany; ++i) stream.events.instant(GradientReady{{i, i + 1}});
   const KeptEvents kept = Reader().read(stream.take());
   CHECK(kept.parts.size() == 2);
   CHECK(kept.events.size() == kMany);
@@ -314,7 +314,7 @@ TEST_CASE("parts can be read by themselves and in any order, and repeat the unit
   std::vector<std::string> parts;
   for (int i = 0; i < 3; ++i) {
     stream.pass(microseconds(10));
-    stream.events.detail(DeviceWork{"forward"});
+    stream.events.instant(DeviceWork{"forward"});
     parts.push_back(stream.take());
   }
   CHECK(stream.take().empty());
@@ -335,14 +335,14 @@ TEST_CASE("parts can be read by themselves and in any order, and repeat the unit
 TEST_CASE("the recorder's memory is bounded: events above it are counted") {
   RecordedStream stream;
   constexpr std::size_t kMany = 1'500'000;
-  for (std::size_t i = 0; i < kMany; ++i) stream.events.detail(GradientReady{{i, i + 1}});
+  for (std::size_t i = 0; i < kMany; ++i) stream.events.instant(GradientReady{{i, i + 1}});
   const std::string first = stream.take();
   CHECK(first.size() > EventRecorder::kMostBytes);
   CHECK(first.size() < EventRecorder::kMostBytes + 2 * EventRecorder::kPartBytes);
   KeptEvents kept = Reader().read(first);
   CHECK(kept.parts.size() > EventRecorder::kMostBytes / EventRecorder::kPartBytes);
   CHECK(kept.events.size() + kept.parts.back().dropped == kMany);
-  stream.events.detail(DeviceWork{"forward"});
+  stream.events.instant(DeviceWork{"forward"});
   kept = Reader().read(stream.take());
   CHECK(kept.events.size() == 1);
   CHECK(kept.parts[0].dropped == 0);
@@ -354,7 +354,7 @@ TEST_CASE("threads may emit events while parts are taken") {
   constexpr int kEach = 20'000;
   {
     const auto emit = [&] {
-      for (int i = 0; i < kEach; ++i) stream.events.detail(DeviceWork{"forward"});
+      for (int i = 0; i < kEach; ++i) stream.events.instant(DeviceWork{"forward"});
     };
     const std::jthread one(emit);
     const std::jthread other(emit);
@@ -362,9 +362,9 @@ TEST_CASE("threads may emit events while parts are taken") {
       for (int i = 0; i < 50; ++i) bytes += stream.take();
     });
     for (int i = 0; i < kEach; ++i) {  // the owner's events: of a common kind, with values, and too large for the stage
-      stream.events.detail(GradientReady{{0, 1}});
+      stream.events.instant(GradientReady{{0, 1}});
       stream.events.report(StepReport{.step = static_cast<std::uint64_t>(i)});
-      stream.events.detail(Presence{.bytes = std::uint64_t{1} << 40});
+      stream.events.instant(Presence{.bytes = std::uint64_t{1} << 40});
     }
   }
   bytes += stream.take();
@@ -381,7 +381,7 @@ TEST_CASE("threads may emit events while parts are taken") {
 TEST_CASE("texts and lists that are too long are cut") {
   RecordedStream stream;
   stream.events.name(UnitNames{std::vector<std::string>(kMostNames + 1, "unit")});
-  stream.events.detail(DeviceWork{std::string(kMostTextBytes + 1, 'x')});
+  stream.events.instant(DeviceWork{std::string(kMostTextBytes + 1, 'x')});
   const KeptEvents kept = Reader().read(stream.take());
   CHECK(std::get<UnitNames>(kept.events.at(0).event.what).names.size() == kMostNames);
   CHECK(std::get<DeviceWork>(kept.events.at(1).event.what).name.size() == kMostTextBytes);

@@ -25,7 +25,7 @@ struct Notes final : EventListener {
 /// Causes a detail while it handles a report, as a listener does that waits for a device.
 struct Nested final : ReportListener {
   explicit Nested(Events& stream) : events(stream) {}
-  void on_step(const StepReport& /*report*/) override { events.detail(DeviceWork{"kernel"}); }
+  void on_step(const StepReport& /*report*/) override { events.instant(DeviceWork{"kernel"}); }
   void on_evaluation(const Evaluation& /*evaluation*/) override {}
   Events& events;
 };
@@ -67,7 +67,7 @@ std::vector<std::string> noted(Events::Wanted wanted) {
   {
     const Events::Span span(events, {.name = "forward"});
     const Events::Flight flight(events, {"push", {0, 1}, 4});
-    events.detail(FrameMoved{});
+    events.instant(FrameMoved{});
   }
   events.report(StepReport{});
   return listener.notes;
