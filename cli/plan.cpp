@@ -290,10 +290,10 @@ void add_cluster_flags(const Flags& command, PlanFlags& flags) {
   command.add("--workers-per-host", flags.workers_per_host, "workers of each host").show_default();
   command.add("--link-within", flags.within, "RATE[,DELAY] of each worker's link to the others of its host")
       .show_default();
-  command.add_switch("--one-machine", flags.one_machine,
-                     "the hosts are containers or network namespaces of one machine, and share its processors");
   command.add("--link-between", flags.between, "RATE[,DELAY] of each host's network card")
       .show_default("that of --fit, if psring fit --peer measured it, else 10gbit,50us");
+  command.add_switch("--one-machine", flags.one_machine,
+                     "the hosts are containers or network namespaces of one machine, and share its processors");
   command.add("--fit", flags.fit, "costs that psring fit has measured");
   command
       .add("--tflops", flags.tflops,
