@@ -74,7 +74,7 @@ enum class Encoding : std::uint8_t { dense = 0, bf16 = 1, int8 = 2, sign = 3, to
 /// The fixed header in front of every payload. All fields little-endian; layout in docs/wire.md.
 struct FrameHeader {
   static constexpr std::uint32_t kMagic = 0x47525350;  // "PSRG"
-  static constexpr std::uint16_t kWireVersion = 5;
+  static constexpr std::uint16_t kWireVersion = 6;
   static constexpr std::uint8_t kWantAck = 1;  ///< flag: a push that wants a push_ack
   static constexpr std::uint8_t kStartUp = 2;  ///< flag: counted as control traffic, not as payload of the exchange
   static constexpr std::uint8_t kProbe = 4;    ///< flag: reports the operation that a worker waits in; has no payload

@@ -148,6 +148,11 @@ void set_link_options(const Fd& socket, Nanoseconds silence) {
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, alive.probes, "TCP_KEEPCNT");
 }
 
+void limit_unsent(int socket) {
+  constexpr int kUnsentBytes = 128 << 10;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
+}
+
 bool unanswered(const Fd& socket) {
   tcp_info info{};
   socklen_t size = sizeof info;

@@ -37,6 +37,9 @@ Keepalive keepalive(Nanoseconds silence);
 /// does not answer breaks after `silence`.
 void set_link_options(const Fd& socket, Nanoseconds silence);
 
+/// Has the kernel take at most about 128 KiB that it cannot send yet. Does nothing to descriptors of other kinds.
+void limit_unsent(int socket);
+
 /// Does TCP itself get no answer from the other end? Then TCP retransmits, or probes a closed window in vain. A live
 /// process that does not read still answers, through its kernel. (TCP_USER_TIMEOUT cannot tell the two cases apart: it
 /// would break a link whose other end computes for a long time.)

@@ -48,6 +48,10 @@ class ZmqChannelImpl final : public ZmqChannel {
   bool arm() override;
   void woken() override { woken_ = true; }
   void become(Identity self) override { options_.self = self; }
+  void follow_departures() override {
+    options_.follow_departures = true;
+    outbox_->ring_always();
+  }
   int wait_fd() const override { return epoll_.get(); }
   std::size_t in_flight_bytes(Peer peer) const override {
     const auto found = links_.find(peer);

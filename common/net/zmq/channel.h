@@ -22,15 +22,17 @@ struct ZmqOptions {
   Nanoseconds silence = std::chrono::seconds(10);      ///< a link is lost if the other end's TCP is silent this long
   Refusals* refusals = nullptr;                        ///< counts refused connections
   std::size_t low_water_bytes = std::size_t{1} << 20;  ///< see ZmqChannel::arm
+  bool follow_departures = false;                      ///< see ZmqChannel::follow_departures
 };
 
 /// The data links of one process over ZeroMQ. The process may listen, connect, or both (servers connect to server 0).
 /// Every link opens with the handshake of handshake.h, encrypted or not.
 ///
-/// A message on the wire is one part with header (128 B) and payload, or two parts if the payload exceeds 4 KiB. ZMTP
-/// adds 2 or 9 bytes per part. ZeroMQ's I/O thread reads payloads above 4 KiB from the caller's memory, without a copy;
-/// received payloads are handed on without a copy. The destructor sends queued messages for at most a second (none
-/// during an exception), and returns only when the caller's memory is not read any more.
+/// A message on the wire is one part with header (128 B) and payload, or, if the payload exceeds 4 KiB, two parts: the
+/// payload and then the header (see ZmqOutbox::lend). ZMTP adds 2 or 9 bytes per part. ZeroMQ's I/O thread reads
+/// payloads above 4 KiB from the caller's memory, without a copy; received payloads are handed on without a copy. The
+/// destructor sends queued messages for at most a second (none during an exception), and returns only when the caller's
+/// memory is not read any more.
 ///
 /// Frames of clients that have not proved the key are counted and dropped; ZmqGate bounds their connections. A peer
 /// that breaks the protocol loses its link: try_receive throws protocol, and reaches() is false from then on. If a link
@@ -50,6 +52,11 @@ class ZmqChannel : public Channel {
   /// deadline; throws unauthorised, protocol or peer_lost earlier, naming the peer and the endpoint. Does not serve
   /// clients meanwhile, so two processes must not connect to each other.
   virtual void connect(const std::map<Peer, std::string>& endpoints, const Deadline& deadline) = 0;
+
+  /// Makes in_flight_bytes of the peers that `connect` will link to count what has not left for the network, but for
+  /// the last 128 KiB; the kernel else takes megabytes more than it can send. `arm` then also returns false after each
+  /// payload that has left.
+  virtual void follow_departures() = 0;
 
   /// Frames dropped because their sender had not proved the key.
   virtual std::uint64_t refused_frames() const = 0;

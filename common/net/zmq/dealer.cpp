@@ -5,6 +5,7 @@
 #include <zmq.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/tcp/socket.h>
 #include <psring/common/net/zmq/dealer.h>
 
 namespace psring::net {
@@ -42,7 +43,8 @@ ZmqDealer::ZmqDealer(void* context, const ZmqOptions& options, Peer peer, const 
       endpoint_(endpoint),
       encrypt_(options.encrypt),
       socket_(make_socket(context, options, endpoint)),
-      monitor_(context, socket_, unique_name(socket_.handle())),
+      monitor_(context, socket_, unique_name(socket_.handle()),
+               options.follow_departures ? limit_unsent : std::function<void(int)>()),
       handshake_(options.key, options.self, peer, endpoint, random_nonce()),
       lane_(std::make_shared<ZmqOutbox::Lane>(std::move(outbox))) {
   if (zmq_connect(socket_.handle(), endpoint.c_str()) != 0)

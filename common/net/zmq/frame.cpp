@@ -34,14 +34,14 @@ void align(Message& message) {
 }
 
 /// Sends header and payload as one copied part. Returns 0, or libzmq's errno.
-int send_copy(void* socket, std::span<const std::byte> header, std::span<const std::byte> payload, bool more) {
+int send_copy(void* socket, std::span<const std::byte> header, std::span<const std::byte> payload) {
   zmq_msg_t part;
   const std::size_t bytes = header.size() + payload.size();
   check(zmq_msg_init_size(&part, bytes) == 0, "ZeroMQ: no memory for {} bytes", bytes);
   auto* to = static_cast<std::byte*>(zmq_msg_data(&part));
   std::memcpy(to, header.data(), header.size());
   if (!payload.empty()) std::memcpy(to + header.size(), payload.data(), payload.size());
-  if (zmq_msg_send(&part, socket, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) >= 0) return 0;
+  if (zmq_msg_send(&part, socket, ZMQ_DONTWAIT) >= 0) return 0;
   const int error = errno;
   zmq_msg_close(&part);
   return error;
@@ -72,18 +72,21 @@ std::optional<ZmqFrame> receive_frame(void* socket, bool routed) {
     if (address != nullptr) frame.address = address;
     frame.connection = connection_of(*(*kept)[0].handle());
   }
-  const bool one_part = frame.parts == 1;
   const std::span<const std::byte> first = bytes_of((*kept)[0]);
-  const std::size_t header = one_part ? std::min(first.size(), kHeaderBytes) : first.size();
-  frame.header = first.first(header);
-  frame.payload = one_part ? first.subspan(header) : bytes_of((*kept)[1]);
+  if (frame.parts == 1) {
+    frame.header = first.first(std::min(first.size(), kHeaderBytes));
+    frame.payload = first.subspan(frame.header.size());
+  } else {
+    frame.header = bytes_of((*kept)[1]);
+    frame.payload = first;
+  }
   frame.holder = kept;
   return frame;
 }
 
 Message to_message(const ZmqFrame& frame) {
   if (frame.parts == 0 || frame.parts > 2)
-    fail(ErrorKind::protocol, "a message of {} parts, expected header and payload", frame.parts);
+    fail(ErrorKind::protocol, "a message of {} parts, expected payload and header", frame.parts);
   Message message;
   message.header = decode(frame.header);
   if (message.header.payload_bytes != frame.payload.size())
@@ -99,9 +102,8 @@ int send_frame(void* socket, const std::string& routing_id, const std::shared_pt
                const FrameHeader& header, std::span<const std::byte> payload) {
   if (!routing_id.empty() && zmq_send(socket, routing_id.data(), routing_id.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0)
     return errno;
-  const bool one_part = payload.size() <= kCopiedBytes;
-  const int error = send_copy(socket, encode(header), one_part ? payload : std::span<const std::byte>(), !one_part);
-  return error != 0 || one_part ? error : ZmqOutbox::lend(socket, lane, payload);
+  if (payload.size() <= kCopiedBytes) return send_copy(socket, encode(header), payload);
+  return ZmqOutbox::lend(socket, lane, header, payload);
 }
 
 void set_link_options(ZmqSocket& socket, Nanoseconds silence, const std::string& endpoint) {
@@ -119,7 +121,8 @@ void set_link_options(ZmqSocket& socket, Nanoseconds silence, const std::string&
   socket.set(ZMQ_TCP_KEEPALIVE_CNT, alive.probes);
   socket.set(ZMQ_TCP_MAXRT, silence_ms);
   socket.set(ZMQ_HANDSHAKE_IVL, silence_ms);
-  const auto largest = static_cast<std::int64_t>(kMaxPayloadBytes);
+  constexpr std::size_t kCurveBytes = 33;  // that encryption adds to a part
+  const auto largest = static_cast<std::int64_t>(kMaxPayloadBytes + kCurveBytes);
   const int bounded = zmq_setsockopt(socket.handle(), ZMQ_MAXMSGSIZE, &largest, sizeof largest);
   check(bounded == 0, "ZeroMQ: ZMQ_MAXMSGSIZE: {}", zmq_strerror(errno));
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -19,8 +20,10 @@ class ZmqMonitor {
     closed,    ///< the connection ended
   };
 
-  /// `name` must be unique in the context.
-  ZmqMonitor(void* context, const ZmqSocket& socket, const std::string& name);
+  /// `name` must be unique in the context. `on_connected`: given the descriptor of each connection, by `next`, before
+  /// its handshake is ready; may be empty.
+  ZmqMonitor(void* context, const ZmqSocket& socket, const std::string& name,
+             std::function<void(int)> on_connected = {});
 
   ~ZmqMonitor();
   ZmqMonitor(const ZmqMonitor&) = delete;
@@ -32,6 +35,7 @@ class ZmqMonitor {
 
  private:
   void* watched_;
+  std::function<void(int)> on_connected_;
   ZmqSocket socket_;
 };
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -11,9 +12,12 @@
 
 namespace psring::net {
 
+/// A frame on its way. ZeroMQ has both of its parts.
 struct ZmqOutbox::Parcel {
   std::shared_ptr<Lane> lane;
   std::size_t bytes;
+  std::array<std::byte, kHeaderBytes> header;
+  std::atomic<int> parts{2};
 };
 
 ZmqOutbox::ZmqOutbox(std::size_t low_water_bytes)
@@ -21,30 +25,39 @@ ZmqOutbox::ZmqOutbox(std::size_t low_water_bytes)
   check(static_cast<bool>(ring_), "cannot make an eventfd: {}", std::strerror(errno));
 }
 
-int ZmqOutbox::lend(void* socket, const std::shared_ptr<Lane>& lane, std::span<const std::byte> bytes) {
+int ZmqOutbox::lend(void* socket, const std::shared_ptr<Lane>& lane, const FrameHeader& header,
+                    std::span<const std::byte> payload) {
+  auto* const parcel = new Parcel{lane, payload.size(), encode(header)};  // the last `delivered` frees it
+  lane->bytes += payload.size();
+  lane->outbox->bytes_ += payload.size();
+  const int error = lend_part(socket, payload, *parcel, ZMQ_SNDMORE);
+  if (error == 0) return lend_part(socket, parcel->header, *parcel, 0);
+  delivered(nullptr, parcel);  // the header's part, which was not made
+  return error;
+}
+
+int ZmqOutbox::lend_part(void* socket, std::span<const std::byte> bytes, Parcel& parcel, int flags) {
   zmq_msg_t part;
-  auto parcel = std::make_unique<Parcel>(Parcel{lane, bytes.size()});
   // ZeroMQ's interface is not const, but ZeroMQ only reads the data.
   void* data = const_cast<std::byte*>(bytes.data());
-  const int made = zmq_msg_init_data(&part, data, bytes.size(), &ZmqOutbox::delivered, parcel.get());
+  const int made = zmq_msg_init_data(&part, data, bytes.size(), &ZmqOutbox::delivered, &parcel);
   check(made == 0, "ZeroMQ: no memory for a message");
-  static_cast<void>(parcel.release());  // `delivered` will free it
-  lane->bytes += bytes.size();
-  lane->outbox->bytes_ += bytes.size();
-  if (zmq_msg_send(&part, socket, ZMQ_DONTWAIT) >= 0) return 0;
+  if (zmq_msg_send(&part, socket, ZMQ_DONTWAIT | flags) >= 0) return 0;
   const int error = errno;
   zmq_msg_close(&part);
   return error;
 }
 
-/// ZeroMQ calls this, usually in its I/O thread, once the bytes have left.
+/// ZeroMQ calls this for each part, usually in its I/O thread, when it does not need the part any more.
 void ZmqOutbox::delivered(void*, void* hint) {
-  const std::unique_ptr<Parcel> parcel(static_cast<Parcel*>(hint));
+  auto* const last = static_cast<Parcel*>(hint);
+  if (last->parts.fetch_sub(1) > 1) return;
+  const std::unique_ptr<Parcel> parcel(last);
   ZmqOutbox& outbox = *parcel->lane->outbox;
   const std::size_t before = parcel->lane->bytes.fetch_sub(parcel->bytes);
   const bool all = outbox.bytes_.fetch_sub(parcel->bytes) == parcel->bytes;
   const bool room = before > outbox.low_water_bytes_ && before - parcel->bytes <= outbox.low_water_bytes_;
-  if (room || (all && outbox.draining_.load())) outbox.ring();
+  if (room || outbox.rings_always_.load() || (all && outbox.draining_.load())) outbox.ring();
 }
 
 void ZmqOutbox::ring() { ::eventfd_write(ring_.get(), 1); }

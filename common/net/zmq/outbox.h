@@ -8,10 +8,11 @@
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/fd.h>
+#include <psring/common/net/frame.h>
 
 namespace psring::net {
 
-/// Counts the bytes of the caller's memory that ZeroMQ's I/O thread has not read yet, and signals when there is room
+/// Counts the payload bytes that ZeroMQ's I/O thread has not given to the kernel yet, and signals when there is room
 /// again. The channel and all messages in flight share it, because messages may outlive their link.
 class ZmqOutbox {
  public:
@@ -25,10 +26,15 @@ class ZmqOutbox {
     std::atomic<std::size_t> bytes{0};
   };
 
-  /// Sends the last part of a message directly from `bytes`, without waiting. Returns 0, or libzmq's errno.
-  static int lend(void* socket, const std::shared_ptr<Lane>& lane, std::span<const std::byte> bytes);
+  /// Sends the last two parts of a message, without waiting: the payload directly from the caller's memory, then the
+  /// header. ZeroMQ encrypts a part as a whole, and frees it before its bytes leave; but it takes no part before those
+  /// of the part before it have left. So the header's end is that of the payload. Returns 0, or libzmq's errno.
+  static int lend(void* socket, const std::shared_ptr<Lane>& lane, const FrameHeader& header,
+                  std::span<const std::byte> payload);
 
-  /// Readable (poll's POLLIN) once a lane has fallen to the low-water mark since the last `take_ring`.
+  /// From now on every payload that has left rings, not only one that brings its lane to the low-water mark.
+  void ring_always() { rings_always_.store(true); }
+  /// Readable (poll's POLLIN) once the outbox has rung since the last `take_ring`.
   int fd() const { return ring_.get(); }
   bool take_ring();
 
@@ -37,6 +43,7 @@ class ZmqOutbox {
 
  private:
   struct Parcel;
+  static int lend_part(void* socket, std::span<const std::byte> bytes, Parcel& parcel, int flags);
   static void delivered(void* data, void* hint);
   void ring();
 
@@ -44,6 +51,7 @@ class ZmqOutbox {
   const Fd ring_;
   std::atomic<std::size_t> bytes_{0};
   std::atomic<bool> draining_{false};
+  std::atomic<bool> rings_always_{false};
 };
 
 }  // namespace psring::net

@@ -10,6 +10,7 @@
 #include <arpa/inet.h>
 #include <catch2/catch.hpp>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -155,6 +156,58 @@ Fd raw_connection(const std::string& endpoint) {
   Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   REQUIRE(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
   return fd;
+}
+
+/// Passes bytes between one client and a server, and those to the server only while it is not told to hold them.
+class Relay {
+ public:
+  explicit Relay(const std::string& server) : server_(raw_connection(server)) {
+    constexpr int kBuffer = 64 << 10;
+    REQUIRE(::setsockopt(listener_.get(), SOL_SOCKET, SO_RCVBUF, &kBuffer, sizeof kBuffer) == 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    REQUIRE(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0);
+    REQUIRE(::listen(listener_.get(), 1) == 0);
+    REQUIRE(::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    endpoint = fmt::format("tcp://127.0.0.1:{}", ntohs(address.sin_port));
+    thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
+  }
+
+  std::string endpoint;
+  std::atomic<bool> holds{false};
+
+ private:
+  void run(const std::stop_token& stop) {
+    const Fd client(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    while (!stop.stop_requested()) {
+      pollfd items[] = {{holds ? -1 : client.get(), POLLIN, 0}, {server_.get(), POLLIN, 0}};
+      if (::poll(items, 2, 5) <= 0) continue;
+      if ((items[0].revents & POLLIN) != 0 && !pass(client, server_)) return;
+      if ((items[1].revents & POLLIN) != 0 && !pass(server_, client)) return;
+    }
+  }
+  static bool pass(const Fd& from, const Fd& to) {
+    std::array<char, 16 << 10> bytes{};
+    const ssize_t size = ::recv(from.get(), bytes.data(), bytes.size(), 0);
+    return size > 0 && ::send(to.get(), bytes.data(), static_cast<std::size_t>(size), MSG_NOSIGNAL) == size;
+  }
+
+  const Fd listener_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  const Fd server_;
+  std::jthread thread_;
+};
+
+/// The number of this process's sockets whose kernel takes at most 128 KiB that it cannot send.
+int limited_sockets() {
+  int count = 0;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int bytes = 0;
+    socklen_t size = sizeof bytes;
+    if (::getsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes, &size) == 0 && bytes == 128 << 10) ++count;
+  }
+  return count;
 }
 
 }  // namespace
@@ -333,8 +386,8 @@ TEST_CASE("strangers' bytes do nothing") {
   say(std::span(garbage).first(5000), false);
   // A whole and valid push in the worker's name, from someone who has proved nothing, is refused aloud.
   const auto push = encode(header_of(key, kWorker, FrameType::push, 5));
-  say(push, true);
-  say(std::span(garbage).first(5), false);
+  say(std::span(garbage).first(5), true);
+  say(push, false);
   std::array<std::byte, 1024> answer{};
   const int size = zmq_recv(dealer.handle(), answer.data(), answer.size(), 0);
   REQUIRE(size > static_cast<int>(kHeaderBytes));
@@ -360,8 +413,8 @@ TEST_CASE("a name that a client chose for its routing is not served") {
   REQUIRE(zmq_connect(dealer.handle(), echo.endpoint.c_str()) == 0);
   const HandshakeFrame hello = ClientHandshake(key, {kWorker, 0}, kServer, "", random_nonce()).start();
   const auto header = encode(hello.header);
-  zmq_send(dealer.handle(), header.data(), header.size(), ZMQ_SNDMORE);
-  zmq_send(dealer.handle(), hello.payload.data(), hello.payload.size(), 0);
+  zmq_send(dealer.handle(), hello.payload.data(), hello.payload.size(), ZMQ_SNDMORE);
+  zmq_send(dealer.handle(), header.data(), header.size(), 0);
   const Moment deadline = in(seconds(20));
   while (echo.refused == 0 && SystemClock().now() < deadline) std::this_thread::yield();
   CHECK(echo.refused == 1);
@@ -491,6 +544,35 @@ TEST_CASE("a sleeping sender is woken when its queue has run low") {
     channel->woken();
   }
   CHECK(channel->in_flight_bytes(kServer) <= (1 << 20));
+}
+
+// ZeroMQ encrypts a message before it sends it, and does not need the original any more.
+TEST_CASE("a payload is in flight until it has left, and its departure wakes the sender") {
+  const bool encrypt = GENERATE(false, true);
+  const JobKey key = JobKey::generate();
+  Echo echo(key, encrypt);
+  Relay relay(echo.endpoint);
+  const auto channel = client(echo.context, key, encrypt);
+  channel->follow_departures();
+  channel->connect({{kServer, relay.endpoint}}, in(seconds(20)));
+  CHECK(limited_sockets() == 1);
+  const auto payload = pattern(kMaxPayloadBytes);  // more than the kernel's buffers on the way take
+  relay.holds = true;
+  channel->send(kServer, header_of(key, kWorker, FrameType::push, payload.size()), payload);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK(channel->in_flight_bytes(kServer) == payload.size());
+  relay.holds = false;
+  std::optional<Message> answer;
+  const Moment deadline = in(seconds(20));
+  while (!(answer = channel->try_receive()) && SystemClock().now() < deadline) {
+    if (!channel->arm()) continue;
+    pollfd item{channel->wait_fd(), POLLIN, 0};
+    REQUIRE(::poll(&item, 1, 20'000) == 1);
+    channel->woken();
+  }
+  REQUIRE(answer);
+  CHECK(answer->payload.size() == payload.size());
+  CHECK(channel->in_flight_bytes(kServer) == 0);
 }
 
 TEST_CASE("closing sends what is queued and lets go of the caller's memory") {
