@@ -122,6 +122,7 @@ bench::Mesh mesh_of(const PlanFlags& flags) {
     if (flags.workers_per_host > 1)
       fail(ErrorKind::usage, "--link: shapes every process as a host of its own; it goes with --workers-per-host 1");
     mesh.within = mesh.between = link_of("--link", options::text_of(flags.job, "link"));
+    mesh.in_order = true;
   }
   return mesh;
 }

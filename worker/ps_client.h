@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -28,6 +29,7 @@ class PsClient {
     std::function<void()> check;                  ///< throws where the job has failed; asked while waiting
     Nanoseconds op_timeout = Nanoseconds::max();  ///< of one wait
     std::size_t first_owner = 0;                  ///< see ClientProtocol
+    std::optional<std::size_t> own_server = {};   ///< in this process; its pushes leave last: see net::HeldFrames
     const optim::Codec* codec = nullptr;          ///< see ClientProtocol
     Events* events = nullptr;                     ///< told what is on its way; null: nobody is told
   };

@@ -6,6 +6,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/extension.h>
 #include <psring/common/base/pieces.h>
+#include <psring/common/proc/mesh_servers.h>
 #include <psring/optim/norm.h>
 #include <psring/worker/checkpoints.h>
 #include <psring/worker/exchange/tensor_sums.h>
@@ -124,7 +125,8 @@ void Training::connect_servers() {
   if (world_.transport == nullptr) return;
   PsClient::Options options;
   options.check = hooks_.check;
-  options.first_owner = plan_.data_rank.value;
+  options.own_server = server_beside(plan_.job, plan_.data_rank);
+  options.first_owner = options.own_server ? *options.own_server + 1 : plan_.data_rank.value;
   options.codec = codec_.get();
   options.events = &world_.events;
   if (world_.arena != nullptr) options.mark = [arena = world_.arena](const void* at) { return arena->mark(at); };

@@ -3,12 +3,21 @@
 #include <psring/bench/cost/served_cards.h>
 
 namespace psring::bench {
+namespace {
+
+/// The system gives a process that wakes up its turn soon, however much work is waiting. The value was chosen with
+/// scripts/plan-check.
+constexpr double kTurnNs = 3e5;
+
+}  // namespace
 
 ServedCards::ServedCards(const TimedJob& job, const ServedPlaces& places, std::uint64_t seed)
     : job_(job),
       places_(places),
+      is_in_order_(job.mesh.in_order || job.mesh.hosts <= 1),
+      streams_(places.count() * places.count()),
       in_flight_bytes_(places.count() * places.count()),
-      window_between_(net::window_bytes(places.between())),
+      window_between_(is_in_order_ ? net::window_bytes(places.between()) : net::kWindowBytes),
       window_within_(net::window_bytes(places.within())),
       draws_(seed) {
   const std::size_t hosts = places.hosts() + places.standalone();
@@ -69,30 +78,65 @@ void ServedCards::send(const ServedFrame& frame, bool to_server, double now) {
   flight = {.frame = frame, .from = to_server ? frame.worker : server, .to = to_server ? server : frame.worker};
   if (places_.process_of(flight.from) == places_.process_of(flight.to)) return add(What::handles, index, now);
   in_flight(flight) += frame.bytes;
+  Stream& stream = streams_[stream_of(flight)];
+  const bool waits = stream.first != kNone;
+  (waits ? flights_[stream.last].next : stream.first) = index;
+  stream.last = index;
+  if (waits) return;
   Way& way = card_of(flight.from, flight.to).out;
-  way.waiting.push_back(index);
-  if (way.waiting.size() == 1) add(What::departs, index, std::max(way.free_ns, now));
+  way.turns.push_back(stream_of(flight));
+  if (way.turns.size() == 1) add(What::departs, index, std::max(way.free_ns, now));
 }
 
-/// A frame begins to leave. The next one leaves when the card has carried it.
-void ServedCards::leave(std::uint32_t index, double now) {
-  const Flight& flight = flights_[index];
-  Card& card = card_of(flight.from, flight.to);
-  occupy(card.out, now, whole_ns(places_.stands_for(flight.to) * bytes_of(flight) * 8 / card.link.bits_per_second));
-  card.out.waiting.pop_front();
-  in_flight(flight) -= flight.frame.bytes;
-  if (!card.out.waiting.empty()) add(What::departs, card.out.waiting.front(), card.out.free_ns);
-  arrive(index, now);
+/// The streams of cards in order are those of the cards, which are fewer than the places.
+std::size_t ServedCards::stream_of(const Flight& flight) const {
+  if (!in_order(flight)) return flight.from * places_.count() + flight.to;
+  return on_one_host(flight.from, flight.to) ? places_.process_of(flight.from)
+                                             : places_.count() + places_.host_of(flight.from);
 }
 
-/// The receiver's card takes the frame.
-void ServedCards::arrive(std::uint32_t index, double now) {
+/// The part of the frame that leaves in one turn. TCP has at least two segments of each stream in a card's queue, here
+/// those of cards for 9,000 bytes; the least part only bounds the number of events.
+double ServedCards::next_part(const Flight& flight) const {
+  constexpr double kTurnBytes = 2e4;
+  constexpr double kLeastPart = 1.0 / 8;
+  if (in_order(flight)) return flight.left;
+  const double part = std::max(kLeastPart, kTurnBytes / bytes_of(flight));
+  return flight.left > 1.5 * part ? part : flight.left;
+}
+
+/// A part of a frame leaves, and then a part of the next stream's frame. Returns the frame.
+std::uint32_t ServedCards::leave(std::uint32_t index, double now) {
+  Card& card = card_of(flights_[index].from, flights_[index].to);
+  const std::size_t turn = card.out.turns.front();
+  card.out.turns.pop_front();
+  Stream& stream = streams_[turn];
+  index = stream.first;
+  Flight& flight = flights_[index];
+  const double part = next_part(flight);
+  occupy(card.out, now,
+         whole_ns(part * places_.stands_for(flight.to) * bytes_of(flight) * 8 / card.link.bits_per_second));
+  flight.left -= part;
+  if (flight.left <= 0) {
+    stream.first = index == stream.last ? kNone : flight.next;
+    in_flight(flight) -= flight.frame.bytes;
+  }
+  if (stream.first != kNone) card.out.turns.push_back(turn);
+  if (!card.out.turns.empty()) add(What::departs, streams_[card.out.turns.front()].first, card.out.free_ns);
+  arrive(index, part, now);
+  return index;
+}
+
+/// The receiver's card takes a part of the frame.
+void ServedCards::arrive(std::uint32_t index, double part, double now) {
   Flight& flight = flights_[index];
   Card& card = card_of(flight.to, flight.from);
-  const double service = whole_ns(places_.stands_for(flight.from) * bytes_of(flight) * 8 / card.link.bits_per_second);
+  const double service =
+      whole_ns(part * places_.stands_for(flight.from) * bytes_of(flight) * 8 / card.link.bits_per_second);
   const MessageCosts& costs = job_.costs.exchange;
   double here = occupy(card.in, now + static_cast<double>(card.link.delay.count()), service) + service +
                 whole_ns(costs.hop_s + flight.frame.bytes * costs.hop_s_per_byte);
+  if (flight.left > 0) return;
   if (job_.costs.processors > 0) {
     // Half of a message's work is its sender's.
     const double each = 1e9 * (flight.frame.headers * costs.work_s + flight.frame.bytes * costs.work_s_per_byte) / 2;
@@ -111,11 +155,14 @@ double ServedCards::work(std::size_t place, double now, double nanoseconds) {
   return occupy(processors_[processors_of(place)], now, std::round(all / job_.costs.processors));
 }
 
+double ServedCards::turn_ns(std::size_t place, double now) const {
+  if (job_.costs.processors <= 0) return 0;
+  return std::clamp(processors_[processors_of(place)].free_ns - now, 0.0, kTurnNs);
+}
+
 /// A process finds messages without another sleep if they come while it works, or waits for a processor: the sooner
-/// after the one before, the more of them. The system gives a process that wakes up its turn soon, however much work is
-/// waiting: kTurnNs was chosen with scripts/plan-check.
+/// after the one before, the more of them.
 double ServedCards::work_on_messages(std::size_t place, double now, double processes, double each_ns, double wake_ns) {
-  constexpr double kTurnNs = 3e5;
   double& worked_until_ns = worked_until_ns_[place];
   const double turn_ns = std::clamp(processors_[processors_of(place)].free_ns - now, 1.0, kTurnNs);
   const double asleep = std::clamp((now - worked_until_ns) / turn_ns, 0.0, 1.0);
@@ -125,9 +172,9 @@ double ServedCards::work_on_messages(std::size_t place, double now, double proce
 }
 
 ServedCards::Event ServedCards::next() {
-  const Event event = events_.top();
+  Event event = events_.top();
   events_.pop();
-  if (event.what == What::departs) leave(event.index, event.at_ns);
+  if (event.what == What::departs) event.index = leave(event.index, event.at_ns);
   return event;
 }
 

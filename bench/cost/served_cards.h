@@ -28,10 +28,11 @@ struct ServedFrame {
   double headers = 1;         ///< the number of frames that carry it
 };
 
-/// Network cards and processors of all places, and the order of all that happens, in virtual time. A card carries one
-/// frame after the other in each direction; a frame's arrival begins a delay after it began to leave. Times are whole
-/// nanoseconds, as those of net::LinkShaper: equal ways of two frames then end at the same moment, and not by chance
-/// one before the other.
+/// Network cards and processors of all places, and the order of all that happens, in virtual time. A card in order
+/// carries one frame after the other in each direction. Another one carries a part of a frame to each receiver in turn,
+/// as TCP does, and its receiver takes the parts in order of arrival. An arrival begins a delay after the frame or its
+/// part began to leave. Times are whole nanoseconds, as those of net::LinkShaper: equal ways of two frames then end at
+/// the same moment, and not by chance one before the other.
 class ServedCards {
  public:
   /// Returns whole nanoseconds.
@@ -79,14 +80,18 @@ class ServedCards {
   /// stands for. Returns its end.
   double work_on_messages(std::size_t place, double now, double processes, double each_ns, double wake_ns);
 
+  /// The time that a process which wakes up now waits for a processor.
+  double turn_ns(std::size_t place, double now) const;
+
   double busy_s(StepStation station) const { return busiest_[static_cast<std::size_t>(station)] * 1e-9; }
   /// Forgets how long stations were busy.
   void reset_busy();
 
  private:
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   struct Way {
     double free_ns = 0;
-    std::deque<std::uint32_t> waiting = {};  ///< frames that leave later, in their order
+    std::deque<std::size_t> turns = {};  ///< streams with frames that leave later, in the order of their turns
     double busy_ns = 0;
     StepStation station = StepStation::within;
   };
@@ -99,6 +104,13 @@ class ServedCards {
     ServedFrame frame;
     std::size_t from = 0;
     std::size_t to = 0;
+    double left = 1;         ///< the part of it that has not left
+    std::uint32_t next = 0;  ///< frame of its stream
+  };
+  /// Frames that leave in their order; `first` is kNone if there are none.
+  struct Stream {
+    std::uint32_t first = kNone;
+    std::uint32_t last = kNone;
   };
   struct Processors {
     double free_ns = 0;
@@ -110,20 +122,25 @@ class ServedCards {
   bool on_one_host(std::size_t place, std::size_t other) const {
     return places_.host_of(place) == places_.host_of(other);
   }
+  bool in_order(const Flight& flight) const { return on_one_host(flight.from, flight.to) || is_in_order_; }
+  std::size_t stream_of(const Flight& flight) const;
+  double next_part(const Flight& flight) const;
   double& in_flight(const Flight& flight) { return in_flight_bytes_[flight.from * places_.count() + flight.to]; }
   double occupy(Way& way, double ready_ns, double nanoseconds);
   double occupy(Processors& processors, double now, double nanoseconds);
-  void arrive(std::uint32_t index, double now);
-  void leave(std::uint32_t index, double now);
+  void arrive(std::uint32_t index, double part, double now);
+  std::uint32_t leave(std::uint32_t index, double now);
   double bytes_of(const Flight& flight) const;
   std::size_t processors_of(std::size_t place) const { return job_.costs.one_host ? 0 : places_.host_of(place); }
 
   const TimedJob& job_;
   const ServedPlaces& places_;
+  const bool is_in_order_;     ///< of the cards between hosts
   std::vector<Card> between_;  ///< by host
   std::vector<Card> within_;   ///< by process
   std::vector<Processors> processors_;
   std::vector<double> worked_until_ns_;  ///< by place: the end of its work on messages
+  std::vector<Stream> streams_;          ///< see stream_of
   std::vector<Flight> flights_;
   std::vector<std::uint32_t> unused_;
   std::vector<double> in_flight_bytes_;  ///< by sender and receiver

@@ -87,6 +87,7 @@ class ServedJob {
   const std::vector<WorkerAction>& actions_;
   const ServedPieces& pieces_;
   const ServedPlaces& places_;
+  const bool sleeps_;  ///< a worker sleeps while a layer is computed (--compute)
   ServedCards cards_;
   std::vector<ServedOutbox> outboxes_;  ///< by place
   std::size_t pushers_ = 0;
@@ -104,6 +105,7 @@ ServedJob::ServedJob(const TimedJob& job, const std::vector<WorkerAction>& step,
       actions_(step),
       pieces_(pieces),
       places_(places),
+      sleeps_(job.job.compute != "model"),
       cards_(job, places_, seed),
       outboxes_(make_served_outboxes(job, places_, cards_)),
       workers_(places_.workers()),
@@ -137,7 +139,7 @@ ServedPeriod ServedJob::play() {
     } else if (event.what == ServedCards::What::handles) {
       take(event.index, event.at_ns);
     } else if (event.index < workers) {
-      advance(event.index, event.at_ns);
+      advance(event.index, event.at_ns + (sleeps_ ? cards_.turn_ns(event.index, event.at_ns) : 0));
     } else if (event.index < workers + servers) {
       end_work(event.index - workers, event.at_ns);
     } else {
@@ -220,7 +222,8 @@ void ServedJob::send_unit(std::uint32_t worker, const WorkerAction& action, doub
   if (!push && !pull) return;
   ServedWorker& self = workers_[worker];
   const std::size_t all = places_.servers();
-  const std::size_t first = worker % all;
+  const std::size_t own = worker + places_.standalone();
+  const std::size_t first = own < all ? own + 1 : worker % all;
   std::uint32_t count = 0;
   for (const ServedPieces::Turn& turn : pieces_.turns(action.unit))
     for (std::size_t i = 0; i < all; ++i) {

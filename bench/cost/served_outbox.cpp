@@ -1,15 +1,24 @@
+#include <algorithm>
+
 #include <psring/bench/cost/served_outbox.h>
 #include <psring/worker/server_weights.h>
 
 namespace psring::bench {
 
-ServedOutbox::ServedOutbox(ServedCards& cards, std::size_t place, bool to_servers, const std::vector<double>& windows)
-    : cards_(cards), place_(place), to_servers_(to_servers), is_changed_(cards.places()) {
+ServedOutbox::ServedOutbox(ServedCards& cards, const ServedPlaces& places, std::size_t place,
+                           const std::vector<double>& windows)
+    : cards_(cards), place_(place), to_servers_(places.is_worker(place)), is_changed_(cards.places()) {
   for (std::size_t to = 0; to < cards.places(); ++to) windows_.push_back(cards.window_bytes(place, to));
   for (std::size_t server = 0; server < windows.size(); ++server) {
     std::size_t& window = windows_[cards.place_of_server(server)];
     window = static_cast<std::size_t>(windows[server] * static_cast<double>(window));
   }
+  if (!to_servers_) return;
+  for (std::size_t server = places.workers(); server < places.count(); ++server)
+    if (places.process_of(server) == places.process_of(place)) own_server_ = server;
+  if (own_server_)
+    windows_[*own_server_] =
+        *std::min_element(windows_.begin() + static_cast<std::ptrdiff_t>(places.workers()), windows_.end());
 }
 
 void ServedOutbox::add(const ServedFrame& frame, std::size_t unit) {
@@ -21,10 +30,26 @@ void ServedOutbox::add(const ServedFrame& frame, std::size_t unit) {
 
 void ServedOutbox::flush(double now) {
   waiting_.flush_to(
-      changed_, [&](std::size_t to) { return cards_.in_flight_bytes(place_, to) < windows_[to]; },
-      [&](std::size_t, const ServedFrame& frame) { cards_.send(frame, to_servers_, now); });
+      changed_, [&](std::size_t to) { return has_room(to); },
+      [&](std::size_t to, const ServedFrame& frame) { give(to, frame, now); });
   for (const std::size_t to : changed_) is_changed_[to] = false;
   changed_.clear();
+  if (held_.empty()) return;
+  std::uint64_t in_flight = 0;
+  for (std::size_t to = 0; to < cards_.places(); ++to) in_flight += cards_.in_flight_bytes(place_, to);
+  held_.flush(in_flight, [&](const ServedFrame& frame) { cards_.send(frame, to_servers_, now); });
+  changed(*own_server_);
+}
+
+bool ServedOutbox::has_room(std::size_t to) const {
+  return (to == own_server_ ? held_.bytes() : cards_.in_flight_bytes(place_, to)) < windows_[to];
+}
+
+void ServedOutbox::give(std::size_t to, const ServedFrame& frame, double now) {
+  const auto bytes = static_cast<std::size_t>(frame.bytes);
+  if (to == own_server_ && bytes > 0) return held_.hold(frame, bytes);
+  held_.pass(bytes);
+  cards_.send(frame, to_servers_, now);
 }
 
 std::vector<ServedOutbox> make_served_outboxes(const TimedJob& job, const ServedPlaces& places, ServedCards& cards) {
@@ -33,10 +58,8 @@ std::vector<ServedOutbox> make_served_outboxes(const TimedJob& job, const Served
   for (std::size_t server = 0; server < places.servers() && !all.empty(); ++server)
     windows.push_back(all[places.rank_of(server)]);
   std::vector<ServedOutbox> outboxes;
-  for (std::size_t place = 0; place < places.count(); ++place) {
-    const bool worker = places.is_worker(place);
-    outboxes.emplace_back(cards, place, worker, worker ? windows : std::vector<double>());
-  }
+  for (std::size_t place = 0; place < places.count(); ++place)
+    outboxes.emplace_back(cards, places, place, places.is_worker(place) ? windows : std::vector<double>());
   return outboxes;
 }
 

@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <psring/bench/cost/served_cards.h>
+#include <psring/common/net/held_frames.h>
 #include <psring/common/net/turn_queue.h>
 
 namespace psring::bench {
@@ -14,7 +16,7 @@ class ServedOutbox {
  public:
   /// `windows`: by how much a worker's window to each server is larger than the card's (worker::window_weights); empty:
   /// equal windows. REQUIRES: `cards` outlives this.
-  ServedOutbox(ServedCards& cards, std::size_t place, bool to_servers, const std::vector<double>& windows);
+  ServedOutbox(ServedCards& cards, const ServedPlaces& places, std::size_t place, const std::vector<double>& windows);
 
   /// `unit`: of the frame's piece.
   void add(const ServedFrame& frame, std::size_t unit);
@@ -24,6 +26,8 @@ class ServedOutbox {
   void flush(double now);
 
  private:
+  bool has_room(std::size_t to) const;
+  void give(std::size_t to, const ServedFrame& frame, double now);
   void changed(std::size_t to) {
     if (!is_changed_[to]) changed_.push_back(to);
     is_changed_[to] = true;
@@ -33,9 +37,11 @@ class ServedOutbox {
   const std::size_t place_;
   const bool to_servers_;
   std::vector<std::size_t> windows_;                  ///< by place
+  std::optional<std::size_t> own_server_;             ///< place of the server in a worker's process
   net::TurnQueue<std::size_t, ServedFrame> waiting_;  ///< by place
-  std::vector<std::size_t> changed_;                  ///< since the last flush: the others have no room
-  std::vector<bool> is_changed_;                      ///< by place
+  net::HeldFrames<ServedFrame> held_;
+  std::vector<std::size_t> changed_;  ///< since the last flush: the others have no room
+  std::vector<bool> is_changed_;      ///< by place
 };
 
 /// The outboxes of all workers and servers, by place.

@@ -20,8 +20,28 @@ std::size_t Outbox::window_of(const Transport& transport, Peer peer) const {
 /// Gives the transport one frame after another, to all peers in turn. If one peer's frames left together, all workers
 /// would send to the same server at the same time, and its card would be the bottleneck while the others wait.
 void Outbox::flush(Transport& transport) {
-  waiting_.flush([&](Peer peer) { return transport.in_flight_bytes(peer) < window_of(transport, peer); },
-                 [&](Peer peer, const Outgoing& frame) { transport.send(peer, frame.header, frame.payload); });
+  waiting_.flush([&](Peer peer) { return has_room(transport, peer); },
+                 [&](Peer peer, const Outgoing& frame) { give(transport, peer, frame); });
+  if (held_.empty()) return;
+  std::uint64_t in_flight = 0;
+  for (const auto& [peer, window] : others_) in_flight += transport.in_flight_bytes(peer);
+  held_.flush(in_flight, [&](const Outgoing& frame) { transport.send(frame.to, frame.header, frame.payload); });
+}
+
+bool Outbox::has_room(const Transport& transport, Peer peer) {
+  if (peer != own_) return transport.in_flight_bytes(peer) < window_of(transport, peer);
+  std::size_t window = window_bytes_;
+  for (const auto& [other, its_window] : others_) window = std::min(window, its_window);
+  return held_.bytes() < window;
+}
+
+void Outbox::give(Transport& transport, Peer peer, const Outgoing& frame) {
+  if (own_ && !frame.payload.empty()) {
+    if (peer == own_) return held_.hold(frame, frame.payload.size());
+    others_[peer] = window_of(transport, peer);
+    held_.pass(frame.payload.size());
+  }
+  transport.send(peer, frame.header, frame.payload);
 }
 
 }  // namespace psring::net

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include <psring/common/net/held_frames.h>
 #include <psring/common/net/transport.h>
 #include <psring/common/net/turn_queue.h>
 
@@ -26,7 +27,8 @@ struct Outgoing {
 /// transport's smaller window, are given to the transport at a time, so that an urgent frame waits only briefly. Frames
 /// of one unit leave to all peers in turn, in the order of arrival. A peer's window bounds its part of a busy card: a
 /// peer of weight 2 gets twice the bytes of a peer of weight 1. The frames to one peer can be exempt and keep their
-/// order.
+/// order. Payloads for a peer in the same process take their turns as if it had a window like the others', and then
+/// are held until the bytes before them have left.
 class Outbox {
  public:
   explicit Outbox(std::size_t window_bytes = kWindowBytes, std::optional<Peer> in_order = {})
@@ -34,18 +36,25 @@ class Outbox {
 
   /// Multiplies the peer's window. REQUIRES: weight >= 1. Peers that are not named have weight 1.
   void set_weight(Peer peer, double weight) { weights_[peer] = weight; }
+  /// Names the peer whose payloads are held: a worker's own server. Called before `add`.
+  void hold(Peer peer) { own_ = peer; }
   void add(const Outgoing& frame);
   /// Gives frames to the transport while its windows have room.
   void flush(Transport& transport);
-  bool empty() const { return waiting_.empty(); }
+  bool empty() const { return waiting_.empty() && held_.empty(); }
 
  private:
+  bool has_room(const Transport& transport, Peer peer);
+  void give(Transport& transport, Peer peer, const Outgoing& frame);
   std::size_t window_of(const Transport& transport, Peer peer) const;
 
   std::size_t window_bytes_;
   std::optional<Peer> in_order_;  ///< peer whose frames keep their order
   std::map<Peer, double> weights_;
   TurnQueue<Peer, Outgoing> waiting_;
+  std::optional<Peer> own_;  ///< peer whose payloads are held
+  HeldFrames<Outgoing> held_;
+  std::map<Peer, std::size_t> others_;  ///< the windows of peers that payloads were given to; filled if there is `own_`
 };
 
 }  // namespace psring::net

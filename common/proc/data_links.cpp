@@ -39,6 +39,12 @@ DataLinks::DataLinks(const JobKey& key, Options options, ByteLedger& ledger)
 
 DataLinks::~DataLinks() = default;
 
+/// A worker holds its server's gradients back until the others have left; see HeldFrames.
+void DataLinks::share_process(std::shared_ptr<LocalLink> local) {
+  local_ = std::move(local);
+  if (options_.self.peer == local_->client()) zmq_->follow_departures();
+}
+
 Addresses DataLinks::listen() {
   if (local_ && options_.self.peer == local_->server()) local_end_ = local_->server_end();
   if (only_tcp(options_)) return {{"tcp", zmq_->listen("tcp://" + to_string(Endpoint{options_.bind, 0}))}};

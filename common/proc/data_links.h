@@ -53,7 +53,7 @@ class DataLinks {
   ~DataLinks();
 
   /// Another role of this process is reached through `local`. Called before all other calls.
-  void share_process(std::shared_ptr<LocalLink> local) { local_ = std::move(local); }
+  void share_process(std::shared_ptr<LocalLink> local);
   /// Listens, and returns the addresses for others to connect to.
   Addresses listen();
   /// Sets another identity than the options; called after `listen`, before `connect`.

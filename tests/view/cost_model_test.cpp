@@ -119,7 +119,8 @@ Case make_case(const Way& way, std::size_t hosts, std::size_t per_host, const Se
   at.mesh = {.hosts = hosts,
              .workers_per_host = per_host,
              .within = {1e10, std::chrono::microseconds(20)},
-             .between = net::parse_link(setting.link)};
+             .between = net::parse_link(setting.link),
+             .in_order = true};
   return at;
 }
 

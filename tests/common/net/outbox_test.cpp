@@ -41,7 +41,7 @@ class Recorder final : public Transport {
   Peer lost{Role::agent, 0};
 };
 
-const std::vector<std::byte> kBytes(4096);
+const std::vector<std::byte> kBytes(1 << 20);
 
 Outgoing frame(Peer to, FrameType type, std::uint32_t unit, std::size_t begin, std::size_t bytes) {
   FrameHeader header;
@@ -162,6 +162,64 @@ TEST_CASE("a frame keeps its holder until it is sent") {
   CHECK_FALSE(watch.expired());
   outbox.flush(transport);
   CHECK(watch.expired());
+}
+
+TEST_CASE("payloads for the own server leave after those before them") {
+  constexpr std::size_t kUnit = 400 << 10;
+  Outbox outbox;
+  Recorder transport;
+  outbox.hold(kA);
+  outbox.add(frame(kB, FrameType::push, 1, kUnit, kUnit));
+  outbox.add(frame(kA, FrameType::push, 1, 0, kUnit));
+  outbox.add(frame(kA, FrameType::pull, 2, 0, 0));
+  outbox.flush(transport);
+  CHECK(transport.take() == Sent{"pull 2@0 to 0", "push 1@409600 to 1"});
+  outbox.add(frame(kB, FrameType::push, 0, kUnit, kUnit));
+  outbox.add(frame(kA, FrameType::push, 0, 0, kUnit));
+  outbox.flush(transport);
+  CHECK(transport.take() == Sent{"push 0@409600 to 1"});
+  CHECK_FALSE(outbox.empty());
+
+  transport.in_flight[kB] -= kUnit;  // unit 1 has left
+  outbox.flush(transport);
+  CHECK(transport.take() == Sent{"push 1@0 to 0"});
+  transport.in_flight[kB] = 128 << 10;  // nearly all of unit 0, too
+  outbox.flush(transport);
+  CHECK(transport.take() == Sent{"push 0@0 to 0"});
+  CHECK(outbox.empty());
+}
+
+TEST_CASE("payloads for the own server take their turns with those that have no room yet") {
+  constexpr std::size_t kPiece = 400 << 10;
+  Outbox outbox(kPiece);  // a piece at a time
+  Recorder transport;
+  outbox.hold(kA);
+  const auto add = [&](std::uint32_t unit, std::size_t piece) {
+    outbox.add(frame(kB, FrameType::push, unit, piece, kPiece));
+    outbox.add(frame(kA, FrameType::push, unit, piece, kPiece));
+  };
+  add(1, 0), add(1, 1);
+  outbox.flush(transport);
+  CHECK(transport.take() == Sent{"push 1@0 to 1"});
+  add(0, 0);  // is needed first
+  for (const Sent& next : {Sent{"push 0@0 to 1", "push 1@0 to 0"}, Sent{"push 1@1 to 1", "push 0@0 to 0"}}) {
+    transport.in_flight[kB] = 0;
+    outbox.flush(transport);
+    CHECK(transport.take() == next);
+  }
+  transport.in_flight[kB] = 0;
+  outbox.flush(transport);
+  CHECK(transport.take() == Sent{"push 1@1 to 0"});
+  CHECK(outbox.empty());
+}
+
+TEST_CASE("without other peers nothing waits") {
+  Outbox outbox;
+  Recorder transport;
+  outbox.hold(kA);
+  outbox.add(frame(kA, FrameType::push, 0, 0, 1 << 20));
+  outbox.flush(transport);
+  CHECK(transport.take() == Sent{"push 0@0 to 0"});
 }
 
 // Frames of some peers leave at random. Peers to which nothing was added, and from which nothing left, have no room.
