@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include <psring/common/base/events.h>
 #include <psring/common/base/json.h>
 #include <psring/view/intervals.h>
 #include <psring/view/trace_events.h>
@@ -36,6 +35,8 @@ struct StepTimes {
   std::optional<Interval> step;
   std::map<std::string, std::vector<Interval>> slices;  ///< by kind
   std::vector<Interval> transfers;
+
+  bool has_details() const { return !slices.empty() || !transfers.empty(); }
 };
 
 using Steps = std::map<std::string, std::map<std::uint64_t, StepTimes>>;  ///< by worker, by step
@@ -86,7 +87,9 @@ double median(std::vector<double> values) {
 
 Json times_of(const std::string& process, const std::map<std::uint64_t, StepTimes>& steps) {
   std::map<std::string, std::vector<double>> times;
+  const bool has_details = std::ranges::any_of(steps, [](const auto& step) { return step.second.has_details(); });
   for (const auto& [number, own] : steps) {
+    if (has_details && !own.has_details()) continue;
     const auto within = [&](const std::vector<Interval>& list) { return joined(clipped(list, *own.step)); };
     const auto slices = [&](const char* kind) {
       const auto found = own.slices.find(kind);
@@ -105,13 +108,13 @@ Json times_of(const std::string& process, const std::map<std::uint64_t, StepTime
     }
     times["hidden_s"].push_back(hidden);
   }
-  Json json = {{"process", process}, {"steps", steps.size()}};
+  Json json = {{"process", process}, {"steps", times["step_s"].size()}};
   for (const char* name : {"step_s", "forward_s", "backward_s", "update_s", "waiting_s", "hidden_s", "in_flight_s"})
     json[name] = median(times[name]);
   return json;
 }
 
-/// Returns the number of a step and its span at all workers: of the steps whose instants are recorded, the one whose
+/// Returns the number of a step and its span at all workers: of the steps whose details are recorded, the one whose
 /// duration at the first worker is nearest to the median of all steps.
 std::pair<std::uint64_t, Interval> typical_step(const Steps& steps) {
   const auto& own_steps = steps.begin()->second;
@@ -120,7 +123,7 @@ std::pair<std::uint64_t, Interval> typical_step(const Steps& steps) {
   for (const auto& [number, own] : own_steps) durations.push_back(duration_of(own));
   const double typical = median(std::move(durations));
   const auto distance = [&](const auto& step) {
-    return std::pair(!has_instants(step.first), std::abs(duration_of(step.second) - typical));
+    return std::pair(!step.second.has_details(), std::abs(duration_of(step.second) - typical));
   };
   const std::uint64_t number = std::ranges::min_element(own_steps, {}, distance)->first;
   Interval span = *steps.begin()->second.at(number).step;

@@ -31,8 +31,12 @@ void WaitTimes::take(const TraceEvent& event) {
   if (event.phase != 'X' || event.thread != 0) return;
   const std::string word = event.name.substr(0, event.name.find(' '));
   if (event.process.starts_with("worker")) {
-    if (word != "step" && word != "wait" && word != "acquire" && word != "evaluate") return;
+    const bool computes = word == "forward" || word == "backward";
+    const bool waits = word == "wait" || word == "acquire";
+    if (word != "step" && word != "evaluate" && !computes && !waits) return;
     WorkerStep& own = workers_[event.process][event.step];
+    own.has_details = own.has_details || computes || waits;
+    if (computes) return;
     if (word == "step")
       own.step = span_of(event);
     else if (word == "evaluate")
@@ -84,7 +88,7 @@ Json WaitTimes::json() const {
     Waits sums;
     std::size_t whole = 0;
     for (const auto& [number, step] : steps) {
-      if (!step.step) continue;
+      if (!step.step || !step.has_details) continue;
       ++whole;
       for (const auto& [peer, seconds] : waits_of(step)) sums[peer] += seconds;
     }

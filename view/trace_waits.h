@@ -14,7 +14,8 @@ namespace psring::view {
 
 /// Collects who waits for whom from the slices of a trace. A worker waits where a slice says so. A server waits for the
 /// worker whose gradient of a unit comes last, from the end of the first worker's push of the unit, except while the
-/// server works: this holds where the server needs all gradients of a step (bsp).
+/// server works: this holds where the server needs all gradients of a step (bsp). Steps of which only the span was
+/// recorded do not count.
 class WaitTimes {
  public:
   void take(const TraceEvent& event);
@@ -26,6 +27,7 @@ class WaitTimes {
  private:
   struct WorkerStep {
     std::optional<Interval> step;
+    bool has_details = false;
     std::map<std::string, std::vector<Interval>> waits;  ///< by peer
     std::vector<Interval> evaluations;
   };

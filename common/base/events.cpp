@@ -17,16 +17,16 @@ void Events::listen(EventListener& listener, Wanted wanted) {
   begins_ = begins_ || wanted == Wanted::outlines || wanted == Wanted::begins;
   all_begins_ = all_begins_ || wanted == Wanted::begins;
   packs_directly_ = packs_directly_ && wanted < Wanted::details;
-  all_instants_ = all_instants_ || wanted >= Wanted::details;
+  all_steps_ = all_steps_ || wanted >= Wanted::details;
 }
 
 void Events::record(EventRecorder& recorder, bool all) {
-  const bool others_want_all = std::exchange(all_instants_, false);
+  const bool others_want_all = std::exchange(all_steps_, false);
   const bool alone = !detailed_;
   listen(recorder, Wanted::details);
   recorder_ = &recorder;
   packs_directly_ = alone;
-  all_instants_ = others_want_all || all;
+  all_steps_ = others_want_all || all;
 }
 
 template <FlatDetail What>
@@ -60,12 +60,9 @@ void Events::report(const Evaluation& evaluation) {
 void Events::Span::begin(const Activity& activity, std::uint64_t step, Moment start, Source source) {
   is_outermost_ = !std::exchange(events_.is_within_, true);
   is_outline_ = is_outermost_ || activity.waits != Activity::Waits::no;
-  if (!is_outline_ && !events_.detailed_) return;
-  if (activity.serves_frame && !events_.begins_ && !events_.wants_instants(step)) {
-    if (is_outermost_) events_.is_within_ = false;
-    return;
-  }
-  is_open_ = true;
+  is_detail_ = events_.wants_details(step) || (events_.detailed_ && is_outermost_ && !activity.serves_frame);
+  is_open_ = is_detail_ || (is_outline_ && events_.begins_);
+  if (!is_open_) return;
   activity_ = activity;
   step_ = step;
   source_ = source;
@@ -77,11 +74,11 @@ void Events::Span::begin(const Activity& activity, std::uint64_t step, Moment st
 
 void Events::Span::end(Moment end) {
   is_open_ = false;
-  if (is_outermost_) events_.is_within_ = false;
+  if (std::exchange(is_outermost_, false)) events_.is_within_ = false;
   const bool was_busy = events_.busy_.load(std::memory_order_relaxed);
   const bool is_empty = activity_.waits == Activity::Waits::perhaps && !was_busy;
   if (!is_empty || was_busy_) events_.busy_.store(true, std::memory_order_relaxed);
-  const bool unwanted = is_empty || (activity_.serves_frame && !events_.wants_instants(step_));
+  const bool unwanted = is_empty || !is_detail_;
   const bool has_outline_listener = is_outline_ && events_.begins_;
   if (events_.packs_directly_ && !has_outline_listener &&
       (unwanted || events_.put({start_, end - start_, step_, source_}, activity_)))
@@ -97,7 +94,7 @@ void Events::need_not_wait(Activity activity, Source source) {
 }
 
 Events::Flight::Flight(Events& events, const Transfer& transfer, Source source) {
-  if (!events.detailed()) return;
+  if (!events.wants_details(events.step())) return;
   source_ = source;
   events_ = &events;
   transfer_ = transfer;

@@ -39,7 +39,7 @@ struct Activity {
   /// Does the thread wait for others? `perhaps`: it may find that it need not; the event is recorded only if an
   /// activity or a transfer ended meanwhile. Event files do not have this field.
   enum class Waits : std::uint8_t { no, perhaps, yes } waits = Waits::no;
-  bool serves_frame = false;  ///< a server's work on a frame: wanted as instants are (has_instants). Not in event files
+  bool serves_frame = false;  ///< a server's work on a frame, which is no outline of a step. Not in event files
 };
 
 /// An operation in flight while the thread does other work: a collective, or a push until its answer.
@@ -152,9 +152,9 @@ class ReportListener : public EventListener {
 
 class EventRecorder;
 
-/// Instants, which are details without a duration, and a server's work on frames are most of all events. A recorder
-/// that does not keep all of them keeps those of these steps.
-constexpr bool has_instants(std::uint64_t step) { return step < 10 || step % 10 == 0; }
+/// A recorder that does not keep all details keeps those of these steps, and of the other steps the outermost
+/// activities ("step", "evaluation") alone.
+constexpr bool is_sampled(std::uint64_t step) { return step < 10 || step % 10 == 0; }
 
 /// The stream. Any thread of the process may emit events. An event that no listener wants costs one branch.
 /// Details know the line of source that emits them, as the default argument `source`; helpers pass on their caller's.
@@ -175,17 +175,16 @@ class Events {
   /// Adds a listener; call it before the first event.
   /// REQUIRES: the listener outlives the stream's last event.
   void listen(EventListener& listener, Wanted wanted);
-  /// Adds a recorder, which wants details. It gets instants only of the steps of has_instants, unless it wants `all` or
-  /// another listener wants details. Where no other listener wants an event, it takes the event by the way that costs
-  /// least.
+  /// Adds a recorder, which wants details: those of the steps of is_sampled, unless it wants `all` or another listener
+  /// wants details. Where no other listener wants an event, it takes the event by the way that costs least.
   void record(EventRecorder& recorder, bool all);
   /// Returns whether a listener wants some activities at least.
   bool active() const { return active_; }
-  /// Returns whether a listener wants all kinds of events.
+  /// Returns whether a listener wants all kinds of events, of some steps at least.
   bool detailed() const { return detailed_; }
 
-  /// Returns whether a listener wants the instants of a step.
-  bool wants_instants(std::uint64_t step) const { return detailed_ && (all_instants_ || has_instants(step)); }
+  /// Returns whether a listener wants the details of a step.
+  bool wants_details(std::uint64_t step) const { return detailed_ && (all_steps_ || is_sampled(step)); }
 
   Moment now() const { return clock_.now(); }
   /// Assigns later details to this step.
@@ -199,16 +198,16 @@ class Events {
   /// Emits an instant of a step.
   template <class What>
   void instant(What&& what, std::uint64_t step, Source source = Source::current()) {
-    if (wants_instants(step)) add({now(), Nanoseconds{0}, step, source}, std::forward<What>(what));
+    if (wants_details(step)) add({now(), Nanoseconds{0}, step, source}, std::forward<What>(what));
   }
   /// Emits the units' names.
   void name(UnitNames units, Source source = Source::current()) {
     if (detailed_) add({now(), Nanoseconds{0}, step_, source}, std::move(units));
   }
-  /// Emits a detail that began at `start` and lasted for `duration`.
+  /// Emits a detail that began at `start` and lasted for `duration`, if a listener wants those of the present step.
   template <class What>
   void detail(What&& what, Moment start, Nanoseconds duration, Source source = Source::current()) {
-    if (!detailed_) return;
+    if (!wants_details(step_)) return;
     busy_.store(true, std::memory_order_relaxed);
     add({start, duration, step_, source}, std::forward<What>(what));
   }
@@ -232,7 +231,10 @@ class Events {
       if (events.active_) begin(activity, step, start, source);
     }
     ~Span() {
-      if (is_open_) end(events_.now());
+      if (is_open_)
+        end(events_.now());
+      else if (is_outermost_)
+        events_.is_within_ = false;
     }
     Span(const Span&) = delete;
     Span& operator=(const Span&) = delete;
@@ -246,6 +248,7 @@ class Events {
     bool is_open_ = false;  ///< a listener wants it, and it has not ended
     bool is_outermost_ = false;
     bool is_outline_ = false;
+    bool is_detail_ = false;  ///< listeners of details want it, too
     Activity activity_;
     std::uint64_t step_ = 0;
     bool was_busy_ = false;  ///< Events::busy_, before
@@ -349,7 +352,7 @@ class Events {
   std::atomic<std::uint64_t> step_ = 0;
   EventRecorder* recorder_ = nullptr;
   bool packs_directly_ = false;     ///< the recorder is the only listener that wants details
-  bool all_instants_ = false;       ///< a listener wants those of all steps
+  bool all_steps_ = false;          ///< a listener wants the details of all steps
   std::atomic<bool> busy_ = false;  ///< a detail with a duration ended since the innermost open Span began
   Range topic_;
   Source caller_;

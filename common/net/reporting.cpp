@@ -56,7 +56,7 @@ class Reporting final : public Transport {
     const std::uint64_t number = count(arrived, peer);
     if (bytes == 0 && header.type != FrameType::pull) return;
     const std::uint64_t step = step_of(header);
-    if (!events_.wants_instants(step)) return;
+    if (!events_.wants_details(step)) return;
     events_.instant(FrameMoved{.arrived = arrived,
                                .unit = header.unit,
                                .operation = to_string(header.type),

@@ -53,14 +53,15 @@ class Events(ProgramTest):
         self.assertEqual(self.files("run"), ["server-0.events", "server-1.events", "worker-0.events", "worker-1.events"])
         self.assert_done(self.run_program("psring", "report", "run"))
         figures = document_of(self.folder / "run" / "report.html")["rows"][0]["runs"][0]["trace"]
-        self.assertEqual([worker["steps"] for worker in figures["workers"]], [STEPS, STEPS])
+        self.assertEqual([worker["steps"] for worker in figures["workers"]], [12, 12])  # of 30: the first ten, 10 and 20
         self.assertTrue(figures["slices"])
         self.assert_done(self.train(*JOB, "--strategy", "ps", "--out", "plain"))
         self.assertFalse((self.folder / "plain" / "events").exists())
         self.assert_refused(self.run_program("psring", "trace", "plain"), DATA, "plain: holds no recorded events", "--events on")
 
     def test_frames_of_some_steps(self):
-        """--events on keeps both ends of the frames of steps 0 to 9, 10 and 20, and a server's work; --trace on keeps all."""
+        """--events on keeps details of steps 0 to 9, 10 and 20: both ends of frames, a worker's and a server's work; --trace on
+        keeps all."""
         every = set(range(25))
         some = {*range(11), 20}
         for strategy, operations in (("ps-zero3", {"push", "pull", "values"}), ("ps-async", {"push_pull", "values"})):
@@ -78,6 +79,10 @@ class Events(ProgramTest):
                             self.assertEqual(steps["i", f"{operation} {end}"], expected, (operation, end))
                     work = {step for (phase, name), found in steps.items() if phase == "X" and " of worker " in name for step in found}
                     self.assertEqual(work, expected)
+                    for name in ("forward", "backward"):
+                        found = {step for (phase, own), steps_of in steps.items() if phase == "X" and own.split()[0] == name
+                                 for step in steps_of}
+                        self.assertEqual(found, expected, name)
                     self.assertEqual(steps["X", "step"], every)
 
     def kill_after_first_part(self, rank, *arguments):

@@ -128,8 +128,8 @@ constexpr Option kExperiments[] = {
      .field = &JobOptions::fault,
      .exchange_only = true},
     {.name = "events",
-     .help = "on: record the events of all processes in events/, for psring report and psring trace; frames and "
-             "other instants of steps 0 to 9 and of every tenth step",
+     .help = "on: record the events of all processes in events/, for psring report and psring trace: steps 0 to 9 and "
+             "every tenth in detail, of the others when they began and ended",
      .form = Form::on_off,
      .field = &JobOptions::events,
      .exchange_only = true},

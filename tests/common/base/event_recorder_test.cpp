@@ -140,7 +140,7 @@ TEST_CASE("every kind of event is read as it was emitted") {
         std::tuple(3U, -2.5, 100U, 7U));
 }
 
-TEST_CASE("instants and the work on frames are kept of the first ten steps and of every tenth") {
+TEST_CASE("details are kept of the first ten steps and of every tenth") {
   struct Listener final : EventListener {
     void on_event(const Event& /*event*/) override { ++count; }
     int count = 0;
@@ -159,8 +159,15 @@ TEST_CASE("instants and the work on frames are kept of the first ten steps and o
       events.begin_step(step);
       events.instant(GradientReady{{0, 1}});
       events.instant(FrameMoved{.operation = "push", .peer = {"server", 0}}, step);
-      { const Events::Span work(events, {.name = "push", .serves_frame = true}, step); }
+      {
+        const Events::Span work(events, {.name = "push", .serves_frame = true}, step);
+        const Events::Span update(events, {.name = "update"}, step);
+      }
+      const Events::Span whole(events, {.name = "step"});
       { const Events::Span forward(events, {.name = "forward"}); }
+      Events::Flight(events, {"all_reduce", {0, 1}, 8}).land();
+      Nanoseconds waited{0};
+      const Events::Wait wait(events, {.name = "wait"}, waited);
     }
     std::string bytes;
     for (const EventRecorder::Bytes& part : recorder.take({.process = "worker 0", .number = 1}))
@@ -172,6 +179,7 @@ TEST_CASE("instants and the work on frames are kept of the first ten steps and o
       const std::string name = activity != nullptr                              ? std::string(activity->name)
                                : std::holds_alternative<FrameMoved>(event.what) ? "frame"
                                : std::holds_alternative<UnitNames>(event.what)  ? "names"
+                               : std::holds_alternative<Transfer>(event.what)   ? "transfer"
                                                                                 : "ready";
       steps[name].push_back(event.step);
     }
@@ -181,8 +189,10 @@ TEST_CASE("instants and the work on frames are kept of the first ten steps and o
     CHECK(steps["ready"] == some);
     CHECK(steps["frame"] == some);
     CHECK(steps["push"] == some);
-    CHECK(steps["forward"] == Steps(kSteps.begin(), kSteps.end()));
-    CHECK(live.count == (is_watched ? 2 * static_cast<int>(kSteps.size()) : 0));
+    for (const char* name : {"update", "forward", "transfer", "wait"}) CHECK(steps[name] == some);
+    CHECK(steps["step"] == Steps(kSteps.begin(), kSteps.end()));
+    // The ends of the server's work, which is within no other activity, of the step and of the wait.
+    CHECK(live.count == (is_watched ? 3 * static_cast<int>(kSteps.size()) : 0));
   }
 }
 
