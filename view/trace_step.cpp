@@ -36,7 +36,7 @@ struct StepTimes {
   std::map<std::string, std::vector<Interval>> slices;  ///< by kind
   std::vector<Interval> transfers;
 
-  bool has_details() const { return !slices.empty() || !transfers.empty(); }
+  bool has_details() const { return slices.contains("forward") || slices.contains("backward"); }
 };
 
 using Steps = std::map<std::string, std::map<std::uint64_t, StepTimes>>;  ///< by worker, by step

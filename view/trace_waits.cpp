@@ -35,7 +35,7 @@ void WaitTimes::take(const TraceEvent& event) {
     const bool waits = word == "wait" || word == "acquire";
     if (word != "step" && word != "evaluate" && !computes && !waits) return;
     WorkerStep& own = workers_[event.process][event.step];
-    own.has_details = own.has_details || computes || waits;
+    own.has_details = own.has_details || computes;
     if (computes) return;
     if (word == "step")
       own.step = span_of(event);

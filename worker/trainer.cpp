@@ -35,7 +35,7 @@ std::uint64_t Trainer::run() {
     const Nanoseconds waited_before = waited();
     const Nanoseconds bubble_before = parts_.links != nullptr ? parts_.links->waited() : Nanoseconds{0};
     world_.events.begin_step(index);
-    const Events::Span span(world_.events, {.name = "step"});
+    std::optional<Events::Span> span(std::in_place, world_.events, Activity{.name = "step"});
     if (index / batches != epoch || index == first) {
       epoch = index / batches;
       parts_.sampler.begin_epoch(static_cast<std::uint32_t>(epoch));
@@ -69,6 +69,7 @@ std::uint64_t Trainer::run() {
                    .staleness = able_.pacing != nullptr ? able_.pacing->staleness() : 0,
                    .own = reports_loss() ? call_back(index, epoch, loss, samples) : std::vector<OwnFigure>(),
                    .bubble = parts_.links != nullptr ? parts_.links->waited() - bubble_before : Nanoseconds{0}});
+    span.reset();  // evaluations and checkpoints are activities of their own
     const auto passes = [&](std::uint64_t every) { return every != 0 && next / every != index / every; };
     if (passes(eval_every_)) evaluate(multiples_of(eval_every_, index, std::min(next, plan_.steps - 1)));
     if (passes(save_every_) || (save_every_ != 0 && next == plan_.steps)) save(next);

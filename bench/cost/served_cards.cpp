@@ -15,7 +15,7 @@ ServedCards::ServedCards(const TimedJob& job, const ServedPlaces& places, std::u
     : job_(job),
       places_(places),
       is_in_order_(job.mesh.in_order || job.mesh.hosts <= 1),
-      streams_(places.count() * places.count()),
+      streams_(places.count() * (places.count() + 2)),
       in_flight_bytes_(places.count() * places.count()),
       window_between_(is_in_order_ ? net::window_bytes(places.between()) : net::kWindowBytes),
       window_within_(net::window_bytes(places.within())),
@@ -88,11 +88,12 @@ void ServedCards::send(const ServedFrame& frame, bool to_server, double now) {
   if (way.turns.size() == 1) add(What::departs, index, std::max(way.free_ns, now));
 }
 
-/// The streams of cards in order are those of the cards, which are fewer than the places.
+/// A card in order has one stream. The numbers of cards begin after those of the pairs of places.
 std::size_t ServedCards::stream_of(const Flight& flight) const {
-  if (!in_order(flight)) return flight.from * places_.count() + flight.to;
-  return on_one_host(flight.from, flight.to) ? places_.process_of(flight.from)
-                                             : places_.count() + places_.host_of(flight.from);
+  const std::size_t places = places_.count();
+  if (!in_order(flight)) return flight.from * places + flight.to;
+  return places * places + (on_one_host(flight.from, flight.to) ? places_.process_of(flight.from)
+                                                                : places + places_.host_of(flight.from));
 }
 
 /// The part of the frame that leaves in one turn. TCP has at least two segments of each stream in a card's queue, here

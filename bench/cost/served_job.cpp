@@ -87,7 +87,6 @@ class ServedJob {
   const std::vector<WorkerAction>& actions_;
   const ServedPieces& pieces_;
   const ServedPlaces& places_;
-  const bool sleeps_;  ///< a worker sleeps while a layer is computed (--compute)
   ServedCards cards_;
   std::vector<ServedOutbox> outboxes_;  ///< by place
   std::size_t pushers_ = 0;
@@ -105,7 +104,6 @@ ServedJob::ServedJob(const TimedJob& job, const std::vector<WorkerAction>& step,
       actions_(step),
       pieces_(pieces),
       places_(places),
-      sleeps_(job.job.compute != "model"),
       cards_(job, places_, seed),
       outboxes_(make_served_outboxes(job, places_, cards_)),
       workers_(places_.workers()),
@@ -139,7 +137,7 @@ ServedPeriod ServedJob::play() {
     } else if (event.what == ServedCards::What::handles) {
       take(event.index, event.at_ns);
     } else if (event.index < workers) {
-      advance(event.index, event.at_ns + (sleeps_ ? cards_.turn_ns(event.index, event.at_ns) : 0));
+      advance(event.index, event.at_ns + (sleeps(job_.job) ? cards_.turn_ns(event.index, event.at_ns) : 0));
     } else if (event.index < workers + servers) {
       end_work(event.index - workers, event.at_ns);
     } else {

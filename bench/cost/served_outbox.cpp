@@ -29,16 +29,24 @@ void ServedOutbox::add(const ServedFrame& frame, std::size_t unit) {
 }
 
 void ServedOutbox::flush(double now) {
-  waiting_.flush_to(
-      changed_, [&](std::size_t to) { return has_room(to); },
-      [&](std::size_t to, const ServedFrame& frame) { give(to, frame, now); });
-  for (const std::size_t to : changed_) is_changed_[to] = false;
-  changed_.clear();
-  if (held_.empty()) return;
+  do {
+    waiting_.flush_to(
+        changed_, [&](std::size_t to) { return has_room(to); },
+        [&](std::size_t to, const ServedFrame& frame) { give(to, frame, now); });
+    for (const std::size_t to : changed_) is_changed_[to] = false;
+    changed_.clear();
+  } while (release(now));
+}
+
+/// Sends held frames. Returns whether there is more room for frames to the own server.
+bool ServedOutbox::release(double now) {
+  if (held_.empty()) return false;
   std::uint64_t in_flight = 0;
   for (std::size_t to = 0; to < cards_.places(); ++to) in_flight += cards_.in_flight_bytes(place_, to);
-  held_.flush(in_flight, [&](const ServedFrame& frame) { cards_.send(frame, to_servers_, now); });
-  changed(*own_server_);
+  const bool released = held_.flush(in_flight, windows_[*own_server_],
+                                    [&](const ServedFrame& frame) { cards_.send(frame, to_servers_, now); });
+  if (released) changed(*own_server_);
+  return released;
 }
 
 bool ServedOutbox::has_room(std::size_t to) const {

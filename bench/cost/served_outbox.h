@@ -27,6 +27,7 @@ class ServedOutbox {
 
  private:
   bool has_room(std::size_t to) const;
+  bool release(double now);
   void give(std::size_t to, const ServedFrame& frame, double now);
   void changed(std::size_t to) {
     if (!is_changed_[to]) changed_.push_back(to);

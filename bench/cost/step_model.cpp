@@ -70,8 +70,6 @@ void name_bound(StepEstimate& step, const std::array<double, kNames.size()>& bus
   }
 }
 
-bool sleeps(const JobOptions& job) { return job.compute != "model"; }
-
 TimedPeriod period_of(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
                       const Mesh& mesh, const HostCosts& costs, double factor, double more_s) {
   if (!kind.servers) return TimedPipeline(job, kind, stages, mesh, costs, factor, more_s).play();

@@ -53,6 +53,9 @@ struct TimedJob {
   double update_s(double elements) const;
 };
 
+/// Does a worker sleep while a layer is computed (--compute)?
+inline bool sleeps(const JobOptions& job) { return job.compute != "model"; }
+
 /// By how much the work of one thread of each worker takes longer because a host has too few processors.
 double crowding(const Mesh& mesh, const HostCosts& costs, std::size_t threads);
 

@@ -60,7 +60,8 @@ void Events::report(const Evaluation& evaluation) {
 void Events::Span::begin(const Activity& activity, std::uint64_t step, Moment start, Source source) {
   is_outermost_ = !std::exchange(events_.is_within_, true);
   is_outline_ = is_outermost_ || activity.waits != Activity::Waits::no;
-  is_detail_ = events_.wants_details(step) || (events_.detailed_ && is_outermost_ && !activity.serves_frame);
+  is_detail_ = events_.wants_details(step) ||
+               (events_.detailed_ && is_outermost_ && !activity.serves_frame && activity.waits == Activity::Waits::no);
   is_open_ = is_detail_ || (is_outline_ && events_.begins_);
   if (!is_open_) return;
   activity_ = activity;
@@ -94,7 +95,7 @@ void Events::need_not_wait(Activity activity, Source source) {
 }
 
 Events::Flight::Flight(Events& events, const Transfer& transfer, Source source) {
-  if (!events.wants_details(events.step())) return;
+  if (!events.wants_details(events.step()) && !events.wants_details(events.step() + 1)) return;
   source_ = source;
   events_ = &events;
   transfer_ = transfer;
@@ -106,7 +107,7 @@ Events::Flight::Flight(Events& events, const Transfer& transfer, Source source) 
 void Events::Flight::land() {
   if (events_ == nullptr) return;
   Events& events = *std::exchange(events_, nullptr);
-  events.detail(transfer_, start_, events.now() - start_, source_);
+  events.add_ended({start_, events.now() - start_, events.step(), source_}, transfer_);
 }
 
 }  // namespace psring

@@ -39,7 +39,7 @@ struct Activity {
   /// Does the thread wait for others? `perhaps`: it may find that it need not; the event is recorded only if an
   /// activity or a transfer ended meanwhile. Event files do not have this field.
   enum class Waits : std::uint8_t { no, perhaps, yes } waits = Waits::no;
-  bool serves_frame = false;  ///< a server's work on a frame, which is no outline of a step. Not in event files
+  bool serves_frame = false;  ///< a server's work on a frame: recorded of sampled steps only. Not in event files
 };
 
 /// An operation in flight while the thread does other work: a collective, or a push until its answer.
@@ -153,7 +153,7 @@ class ReportListener : public EventListener {
 class EventRecorder;
 
 /// A recorder that does not keep all details keeps those of these steps, and of the other steps the outermost
-/// activities ("step", "evaluation") alone.
+/// activities that do not wait ("step", "evaluate", "save") alone.
 constexpr bool is_sampled(std::uint64_t step) { return step < 10 || step % 10 == 0; }
 
 /// The stream. Any thread of the process may emit events. An event that no listener wants costs one branch.
@@ -204,12 +204,10 @@ class Events {
   void name(UnitNames units, Source source = Source::current()) {
     if (detailed_) add({now(), Nanoseconds{0}, step_, source}, std::move(units));
   }
-  /// Emits a detail that began at `start` and lasted for `duration`, if a listener wants those of the present step.
+  /// Emits a detail of a step that began at `start` and lasted for `duration`, if a listener wants it.
   template <class What>
-  void detail(What&& what, Moment start, Nanoseconds duration, Source source = Source::current()) {
-    if (!wants_details(step_)) return;
-    busy_.store(true, std::memory_order_relaxed);
-    add({start, duration, step_, source}, std::forward<What>(what));
+  void detail(What&& what, std::uint64_t step, Moment start, Nanoseconds duration, Source source = Source::current()) {
+    if (wants_details(step)) add_ended({start, duration, step, source}, std::forward<What>(what));
   }
   /// Remembers the line that starts the next transfer, for a helper that many call. For the thread that trains.
   void set_caller(Source source) { caller_ = source; }
@@ -300,7 +298,8 @@ class Events {
     const Range outer_;
   };
 
-  /// A Transfer from its construction until it lands or is destroyed. Any number may be in flight.
+  /// A Transfer from its construction until it lands or is destroyed. Any number may be in flight. Of a step whose
+  /// details are wanted it may have begun in the step before, or land in a later one.
   class Flight {
    public:
     Flight() = default;  ///< records nothing
@@ -334,6 +333,11 @@ class Events {
     if constexpr (FlatDetail<std::remove_cvref_t<What>>)
       if (packs_directly_ && put(head, what)) return;
     emit({head.start, head.duration, head.step, std::forward<What>(what), head.source}, Wanted::details);
+  }
+  template <class What>
+  void add_ended(const EventHead& head, What&& what) {
+    busy_.store(true, std::memory_order_relaxed);
+    add(head, std::forward<What>(what));
   }
   /// Gives the detail to the recorder, or returns false.
   template <FlatDetail What>

@@ -8,6 +8,9 @@
 
 namespace psring::net {
 
+/// The kernel of a link whose departures are followed takes at most about as many bytes that it cannot send yet.
+inline constexpr std::size_t kUnsentBytes = std::size_t{128} << 10;
+
 /// Frames of a worker to the server in its own process. They need no card, but arrive as if they did: when the bytes
 /// that were given to the card before them have left. Else the server would answer too early, and its answers would
 /// share the card with the rest of the worker's gradients; TCP gives both an equal part. Then two hosts of which one
@@ -26,21 +29,24 @@ class HeldFrames {
   /// Payload of the frames.
   std::size_t bytes() const { return bytes_; }
 
-  /// Sends the frames whose time has come, in their order. `in_flight`: bytes that were given to the card and have not
-  /// left; headers may be counted, too.
+  /// Sends the frames whose time has come, in their order, and returns whether there was one. `in_flight`: bytes that
+  /// were given to the card and have not left; headers may be counted, too. `window`: the most that are given to the
+  /// card for one peer. Half of it, or kUnsentBytes, need not have left: the card is not to wait for the own server.
   template <class Send>
-  void flush(std::uint64_t in_flight, Send send) {
-    const std::uint64_t left = passed_ + kNear - std::min(in_flight, passed_ + kNear);
+  bool flush(std::uint64_t in_flight, std::size_t window, Send send) {
+    const std::uint64_t almost = passed_ + std::min(kUnsentBytes, window / 2);
+    const std::uint64_t left = almost - std::min(in_flight, almost);
+    const std::size_t before = frames_.size();
     while (!frames_.empty() && frames_.front().after <= left) {
       const Held held = std::move(frames_.front());
       frames_.pop_front();
       bytes_ -= held.bytes;
       send(held.frame);
     }
+    return frames_.size() < before;
   }
 
  private:
-  static constexpr std::uint64_t kNear = 128 << 10;  ///< of the bytes before a frame, those that need not have left
   struct Held {
     std::uint64_t after;  ///< the bytes before it
     std::size_t bytes;

@@ -20,19 +20,30 @@ std::size_t Outbox::window_of(const Transport& transport, Peer peer) const {
 /// Gives the transport one frame after another, to all peers in turn. If one peer's frames left together, all workers
 /// would send to the same server at the same time, and its card would be the bottleneck while the others wait.
 void Outbox::flush(Transport& transport) {
-  waiting_.flush([&](Peer peer) { return has_room(transport, peer); },
-                 [&](Peer peer, const Outgoing& frame) { give(transport, peer, frame); });
-  if (held_.empty()) return;
-  std::uint64_t in_flight = 0;
-  for (const auto& [peer, window] : others_) in_flight += transport.in_flight_bytes(peer);
-  held_.flush(in_flight, [&](const Outgoing& frame) { transport.send(frame.to, frame.header, frame.payload); });
+  do
+    waiting_.flush([&](Peer peer) { return has_room(transport, peer); },
+                   [&](Peer peer, const Outgoing& frame) { give(transport, peer, frame); });
+  while (release(transport));
 }
 
-bool Outbox::has_room(const Transport& transport, Peer peer) {
-  if (peer != own_) return transport.in_flight_bytes(peer) < window_of(transport, peer);
+/// Sends held frames. Returns whether there is more room for frames to the own server.
+bool Outbox::release(Transport& transport) {
+  if (held_.empty()) return false;
+  std::uint64_t in_flight = 0;
+  for (const auto& [peer, window] : others_) in_flight += transport.in_flight_bytes(peer);
+  return held_.flush(in_flight, own_window(),
+                     [&](const Outgoing& frame) { transport.send(frame.to, frame.header, frame.payload); });
+}
+
+bool Outbox::has_room(const Transport& transport, Peer peer) const {
+  if (peer == own_) return held_.bytes() < own_window();
+  return transport.in_flight_bytes(peer) < window_of(transport, peer);
+}
+
+std::size_t Outbox::own_window() const {
   std::size_t window = window_bytes_;
   for (const auto& [other, its_window] : others_) window = std::min(window, its_window);
-  return held_.bytes() < window;
+  return window;
 }
 
 void Outbox::give(Transport& transport, Peer peer, const Outgoing& frame) {

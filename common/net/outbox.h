@@ -28,7 +28,7 @@ struct Outgoing {
 /// of one unit leave to all peers in turn, in the order of arrival. A peer's window bounds its part of a busy card: a
 /// peer of weight 2 gets twice the bytes of a peer of weight 1. The frames to one peer can be exempt and keep their
 /// order. Payloads for a peer in the same process take their turns as if it had a window like the others', and then
-/// are held until the bytes before them have left.
+/// are held until the bytes before them have left; frames behind them wait for room in that window.
 class Outbox {
  public:
   explicit Outbox(std::size_t window_bytes = kWindowBytes, std::optional<Peer> in_order = {})
@@ -44,7 +44,9 @@ class Outbox {
   bool empty() const { return waiting_.empty() && held_.empty(); }
 
  private:
-  bool has_room(const Transport& transport, Peer peer);
+  bool has_room(const Transport& transport, Peer peer) const;
+  std::size_t own_window() const;
+  bool release(Transport& transport);
   void give(Transport& transport, Peer peer, const Outgoing& frame);
   std::size_t window_of(const Transport& transport, Peer peer) const;
 

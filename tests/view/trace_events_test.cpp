@@ -156,7 +156,7 @@ TEST_CASE("units that come and go are counted") {
 TEST_CASE("a device has a track of its own") {
   Scene scene;
   { const Events::Span step(scene.events, {.name = "step"}); }
-  scene.events.detail(DeviceWork{"forward 3"}, scene.clock.at - microseconds(20), microseconds(5));
+  scene.events.detail(DeviceWork{"forward 3"}, scene.events.step(), scene.clock.at - microseconds(20), microseconds(5));
   const json events = scene.take();
   REQUIRE(events.size() == 4);
   CHECK(events[1]["tid"] == 0);

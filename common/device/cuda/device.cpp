@@ -60,6 +60,7 @@ class CudaCopyQueue final : public CopyQueue {
 /// A timed part of the queue.
 struct Timed {
   std::string name;
+  std::uint64_t step = 0;
   bool stalled = false;
   Event begin{cudaEventDefault};
   Event end{cudaEventDefault};
@@ -194,7 +195,8 @@ class CudaDevice final : public Device {
   bool is_shown() const override { return events_ != nullptr && events_->detailed(); }
   void begin_stretch(std::string name, bool stalls) override {
     stalled();  // removes stretches that are over
-    stretches_.push_back({.name = std::move(name), .stalled = stalls});
+    const std::uint64_t step = events_ != nullptr ? events_->step() : 0;
+    stretches_.push_back({.name = std::move(name), .step = step, .stalled = stalls});
     stretches_.back().begin.record(kernels_->flushed().stream);
   }
   void end_stretch() override { stretches_.back().end.record(kernels_->flushed().stream); }
@@ -205,7 +207,7 @@ class CudaDevice final : public Device {
     if (stretch.stalled) stalled_ += took;
     if (!anchor_) return;
     anchor_->at += stretch.begin.since(anchor_->place);
-    events_->detail(DeviceWork{std::move(stretch.name)}, anchor_->at, took);
+    events_->detail(DeviceWork{std::move(stretch.name)}, stretch.step, anchor_->at, took);
     anchor_->place = std::move(stretch.begin);
   }
 

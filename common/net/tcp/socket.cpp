@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/held_frames.h>
 #include <psring/common/net/tcp/socket.h>
 
 namespace psring::net {
@@ -149,8 +150,8 @@ void set_link_options(const Fd& socket, Nanoseconds silence) {
 }
 
 void limit_unsent(int socket) {
-  constexpr int kUnsentBytes = 128 << 10;
-  ::setsockopt(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsentBytes, sizeof kUnsentBytes);
+  constexpr int kMost = kUnsentBytes;
+  ::setsockopt(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kMost, sizeof kMost);
 }
 
 bool unanswered(const Fd& socket) {

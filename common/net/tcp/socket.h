@@ -37,7 +37,8 @@ Keepalive keepalive(Nanoseconds silence);
 /// does not answer breaks after `silence`.
 void set_link_options(const Fd& socket, Nanoseconds silence);
 
-/// Has the kernel take at most about 128 KiB that it cannot send yet. Does nothing to descriptors of other kinds.
+/// Has the kernel take at most about kUnsentBytes (held_frames.h) that it cannot send yet. Does nothing to descriptors
+/// of other kinds.
 void limit_unsent(int socket);
 
 /// Does TCP itself get no answer from the other end? Then TCP retransmits, or probes a closed window in vain. A live

@@ -54,8 +54,8 @@ class ZmqChannel : public Channel {
   virtual void connect(const std::map<Peer, std::string>& endpoints, const Deadline& deadline) = 0;
 
   /// Makes in_flight_bytes of the peers that `connect` will link to count what has not left for the network, but for
-  /// the last 128 KiB; the kernel else takes megabytes more than it can send. `arm` then also returns false after each
-  /// payload that has left.
+  /// the last kUnsentBytes; the kernel else takes megabytes more than it can send. `arm` then also returns false after
+  /// each payload that has left.
   virtual void follow_departures() = 0;
 
   /// Frames dropped because their sender had not proved the key.

@@ -32,7 +32,7 @@ int ZmqOutbox::lend(void* socket, const std::shared_ptr<Lane>& lane, const Frame
   lane->outbox->bytes_ += payload.size();
   const int error = lend_part(socket, payload, *parcel, ZMQ_SNDMORE);
   if (error == 0) return lend_part(socket, parcel->header, *parcel, 0);
-  delivered(nullptr, parcel);  // the header's part, which was not made
+  delivered(nullptr, parcel);  // for the header, of which there is no part
   return error;
 }
 
@@ -40,8 +40,10 @@ int ZmqOutbox::lend_part(void* socket, std::span<const std::byte> bytes, Parcel&
   zmq_msg_t part;
   // ZeroMQ's interface is not const, but ZeroMQ only reads the data.
   void* data = const_cast<std::byte*>(bytes.data());
-  const int made = zmq_msg_init_data(&part, data, bytes.size(), &ZmqOutbox::delivered, &parcel);
-  check(made == 0, "ZeroMQ: no memory for a message");
+  if (zmq_msg_init_data(&part, data, bytes.size(), &ZmqOutbox::delivered, &parcel) != 0) {
+    delivered(nullptr, &parcel);
+    return ENOMEM;
+  }
   if (zmq_msg_send(&part, socket, ZMQ_DONTWAIT | flags) >= 0) return 0;
   const int error = errno;
   zmq_msg_close(&part);

@@ -72,7 +72,7 @@ void emit_all(RecordedStream& stream) {
     const Events::Flight flight(events, {"all_reduce", {0, 2}, std::uint64_t{1} << 40});
     stream.pass(microseconds(3));
   }
-  events.detail(DeviceWork{"forward 3"}, stream.clock.at - microseconds(900), microseconds(5));
+  events.detail(DeviceWork{"forward 3"}, events.step(), stream.clock.at - microseconds(900), microseconds(5));
   events.instant(FrameMoved{true, kNone, "push_pull", {"server", 1}, 4, {256, 512}, 1024, UINT64_MAX});
   events.instant(Presence{Presence::Values::gradients, 2, false, 4096});
   events.instant(Presence{Presence::Values::parameters, 0, true, 1});
@@ -155,8 +155,11 @@ TEST_CASE("details are kept of the first ten steps and of every tenth") {
     constexpr std::array<std::uint64_t, 6> kSteps{0, 9, 10, 11, 19, 20};
     events.begin_step(11);
     events.name({{"layers.0"}});
+    Events::Flight crossing;  // begins in each step, and lands in the next one
     for (const std::uint64_t step : kSteps) {
       events.begin_step(step);
+      crossing = Events::Flight();
+      crossing = Events::Flight(events, {"all_gather", {0, 1}, 8});
       events.instant(GradientReady{{0, 1}});
       events.instant(FrameMoved{.operation = "push", .peer = {"server", 0}}, step);
       {
@@ -176,10 +179,11 @@ TEST_CASE("details are kept of the first ten steps and of every tenth") {
     const KeptEvents kept = Reader().read(bytes);
     for (const auto& [event, file, function, line] : kept.events) {
       const auto* activity = std::get_if<Activity>(&event.what);
+      const auto* transfer = std::get_if<Transfer>(&event.what);
       const std::string name = activity != nullptr                              ? std::string(activity->name)
+                               : transfer != nullptr                            ? std::string(transfer->name)
                                : std::holds_alternative<FrameMoved>(event.what) ? "frame"
                                : std::holds_alternative<UnitNames>(event.what)  ? "names"
-                               : std::holds_alternative<Transfer>(event.what)   ? "transfer"
                                                                                 : "ready";
       steps[name].push_back(event.step);
     }
@@ -189,7 +193,10 @@ TEST_CASE("details are kept of the first ten steps and of every tenth") {
     CHECK(steps["ready"] == some);
     CHECK(steps["frame"] == some);
     CHECK(steps["push"] == some);
-    for (const char* name : {"update", "forward", "transfer", "wait"}) CHECK(steps[name] == some);
+    for (const char* name : {"update", "forward", "wait"}) CHECK(steps[name] == some);
+    // Those of the step before are in flight in a step with details.
+    CHECK(steps["all_reduce"] == Steps{0, 9, 10, 19, 20});
+    CHECK(steps["all_gather"] == Steps{9, 10, 11, 20});
     CHECK(steps["step"] == Steps(kSteps.begin(), kSteps.end()));
     // The ends of the server's work, which is within no other activity, of the step and of the wait.
     CHECK(live.count == (is_watched ? 3 * static_cast<int>(kSteps.size()) : 0));

@@ -214,12 +214,12 @@ TEST_CASE("payloads for the own server take their turns with those that have no 
 }
 
 TEST_CASE("without other peers nothing waits") {
-  Outbox outbox;
+  Outbox outbox(1 << 20);
   Recorder transport;
   outbox.hold(kA);
-  outbox.add(frame(kA, FrameType::push, 0, 0, 1 << 20));
-  outbox.flush(transport);
-  CHECK(transport.take() == Sent{"push 0@0 to 0"});
+  for (std::uint32_t unit = 0; unit < 3; ++unit) outbox.add(frame(kA, FrameType::push, unit, 0, 1 << 20));
+  outbox.flush(transport);  // all: they need no room on a card
+  CHECK(transport.take() == Sent{"push 0@0 to 0", "push 1@0 to 0", "push 2@0 to 0"});
 }
 
 // Frames of some peers leave at random. Peers to which nothing was added, and from which nothing left, have no room.

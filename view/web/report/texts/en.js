@@ -45,7 +45,7 @@ export const en = {
   waitsCaption: "Means over all traced steps, without evaluations. In a ring a worker waits for its neighbour, which may itself wait for a slow worker. A server waits for the worker whose gradient comes last.",
   kinds: { forward: "forward", backward: "backward", update: "update", wait: "waiting", serve: "server work", device: "GPU" },
   timelineTitle: "The timeline of one step", timelineFigure: (label, step, ms) => `${label}: step ${step}, ${ms} ms`, ms: "ms", zoom: "Zoom",
-  timelineCaption: "A step with about the median duration, of those whose frames are recorded. First line of a process: what it computes, and where it waits. Below: transfers in flight. Arrows: frames from their departure to their arrival.",
+  timelineCaption: "A step with about the median duration, of those that are recorded in detail. First line of a process: what it computes, and where it waits. Below: transfers in flight. Arrows: frames from their departure to their arrival.",
   leftOut: (n) => `${n} events are left out.`,
   withinTitle: "Memory within one step, unit by unit", wholeParameters: "gathered parameters", wholeGradients: "unreduced gradients",
   withinCaption: "Bytes of whole units that a worker holds besides its own ranges, in one step. Background: forward and backward of each unit. Strategies that always keep whole units have no curve.",

@@ -47,7 +47,7 @@ export const zh = {
   waitsCaption: "所有有跟踪记录的步的平均值，不含评估。在环中，worker 等待的是相邻的 worker，后者自己可能也在等一个慢的 worker。server 等待的是梯度最后到达的 worker。",
   kinds: { forward: "前向", backward: "反向", update: "更新", wait: "等待", serve: "server 的工作", device: "GPU" },
   timelineTitle: "一步的时间线", timelineFigure: (label, step, ms) => `${label}：第 ${step} 步，${ms} 毫秒`, ms: "毫秒", zoom: "缩放",
-  timelineCaption: "记录了帧的各步中，时长最接近中位数的一步。每个进程的第一行是计算和等待，下方是传输中的数据。箭头是帧，从发出到到达。",
+  timelineCaption: "详细记录的各步中，时长最接近中位数的一步。每个进程的第一行是计算和等待，下方是传输中的数据。箭头是帧，从发出到到达。",
   leftOut: (n) => `省略了 ${n} 个事件。`,
   withinTitle: "一步之内逐单元的内存", wholeParameters: "收集到的参数", wholeGradients: "未归约的梯度",
   withinCaption: "一步之内，worker 在自己的区间之外持有的整个单元的字节数。背景：每个单元的前向和反向。始终保存整个单元的策略没有曲线。",
