@@ -35,6 +35,7 @@ set(PSRING_PUBLIC_HEADERS
   common/device/kernels.h
   common/device/mapping.h
   common/net/frame.h
+  common/net/held_frames.h
   common/net/layout_message.h
   common/net/outbox.h
   common/net/transport.h

@@ -35,7 +35,7 @@ std::uint64_t Trainer::run() {
     const Nanoseconds waited_before = waited();
     const Nanoseconds bubble_before = parts_.links != nullptr ? parts_.links->waited() : Nanoseconds{0};
     world_.events.begin_step(index);
-    std::optional<Events::Span> span(std::in_place, world_.events, Activity{.name = "step"});
+    std::optional<Events::Span> span(std::in_place, world_.events, Activity{.name = "step"}, Events::Source::current());
     if (index / batches != epoch || index == first) {
       epoch = index / batches;
       parts_.sampler.begin_epoch(static_cast<std::uint32_t>(epoch));

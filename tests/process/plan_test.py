@@ -183,9 +183,11 @@ class Plan(ProgramTest):
         self.assertEqual({row["label"]: row["step_s"] for row in rows if not row["inexact"]}, {row["label"]: row["step_s"] for row in few})
         plain, int8, bf16 = (labels["ps s=1" + more] for more in ("", " compress=int8", " precision=bf16"))
         self.assertTrue(int8["inexact"] and bf16["inexact"])
-        # Pushes have a quarter of the bytes, answers all of them: the server's card at 1 Gbit/s is busy with these alone.
+        # Pushes have a quarter of the bytes, answers all of them: the server's card at 1 Gbit/s is busy with these alone. It
+        # answers all workers at the same time, as TCP does, and is idle until the first pushes of the next step come.
         self.assertLess(int8["step_s"], 0.95 * plain["step_s"])
-        self.assertAlmostEqual(int8["step_s"] / (int8["sent_bytes"] / 125e6), 1, delta=0.05)
+        self.assertGreater(int8["step_s"] / (int8["sent_bytes"] / 125e6), 1)
+        self.assertLess(int8["step_s"] / (int8["sent_bytes"] / 125e6), 1.15)
         self.assertLess(bf16["step_s"], 0.6 * plain["step_s"])
         self.assertIn("*", self.run_program("psring", "plan", *MODEL, *CLUSTER, "--choose", "compress").out)
         self.refused(2, "--choose: expected compress, precision", "plan", *MODEL, *CLUSTER, "--choose", "lr")

@@ -194,7 +194,7 @@ TEST_CASE("details are kept of the first ten steps and of every tenth") {
     CHECK(steps["frame"] == some);
     CHECK(steps["push"] == some);
     for (const char* name : {"update", "forward", "wait"}) CHECK(steps[name] == some);
-    // Those of the step before are in flight in a step with details.
+    // A transfer of the step before may be in flight in a step with details.
     CHECK(steps["all_reduce"] == Steps{0, 9, 10, 19, 20});
     CHECK(steps["all_gather"] == Steps{9, 10, 11, 20});
     CHECK(steps["step"] == Steps(kSteps.begin(), kSteps.end()));
