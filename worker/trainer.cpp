@@ -70,6 +70,7 @@ std::uint64_t Trainer::run() {
                    .own = reports_loss() ? call_back(index, epoch, loss, samples) : std::vector<OwnFigure>(),
                    .bubble = parts_.links != nullptr ? parts_.links->waited() - bubble_before : Nanoseconds{0}});
     span.reset();  // evaluations and checkpoints are activities of their own
+    world_.events.end_step();
     const auto passes = [&](std::uint64_t every) { return every != 0 && next / every != index / every; };
     if (passes(eval_every_)) evaluate(multiples_of(eval_every_, index, std::min(next, plan_.steps - 1)));
     if (passes(save_every_) || (save_every_ != 0 && next == plan_.steps)) save(next);

@@ -95,7 +95,8 @@ void Events::need_not_wait(Activity activity, Source source) {
 }
 
 Events::Flight::Flight(Events& events, const Transfer& transfer, Source source) {
-  if (!events.wants_details(events.step()) && !events.wants_details(events.step() + 1)) return;
+  const std::uint64_t step = events.step();
+  if (!events.wants_details(step) && !(events.is_in_step_ && events.wants_details(step + 1))) return;
   source_ = source;
   events_ = &events;
   transfer_ = transfer;

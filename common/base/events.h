@@ -188,7 +188,12 @@ class Events {
 
   Moment now() const { return clock_.now(); }
   /// Assigns later details to this step.
-  void begin_step(std::uint64_t step) { step_ = step; }
+  void begin_step(std::uint64_t step) {
+    step_ = step;
+    is_in_step_ = true;
+  }
+  /// Ends the step. Later details, such as those of an evaluation, are still assigned to it.
+  void end_step() { is_in_step_ = false; }
   std::uint64_t step() const { return step_; }
   /// Emits an instant of the present step, if a listener wants it.
   template <class What>
@@ -353,6 +358,7 @@ class Events {
   bool begins_ = false;      ///< a listener is told what begins
   bool all_begins_ = false;  ///< a listener wants Wanted::begins
   bool is_within_ = false;   ///< an outermost Span is open
+  bool is_in_step_ = true;   ///< end_step was not called since the last begin_step
   std::atomic<std::uint64_t> step_ = 0;
   EventRecorder* recorder_ = nullptr;
   bool packs_directly_ = false;     ///< the recorder is the only listener that wants details

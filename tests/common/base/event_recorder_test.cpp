@@ -160,6 +160,11 @@ TEST_CASE("details are kept of the first ten steps and of every tenth") {
       events.begin_step(step);
       crossing = Events::Flight();
       crossing = Events::Flight(events, {"all_gather", {0, 1}, 8});
+      if (step == 19) {
+        events.end_step();
+        Events::Flight(events, {"evaluation", {0, 1}, 8}).land();  // is not part of the next step
+        events.begin_step(step);
+      }
       events.instant(GradientReady{{0, 1}});
       events.instant(FrameMoved{.operation = "push", .peer = {"server", 0}}, step);
       {
@@ -197,6 +202,7 @@ TEST_CASE("details are kept of the first ten steps and of every tenth") {
     // A transfer of the step before may be in flight in a step with details.
     CHECK(steps["all_reduce"] == Steps{0, 9, 10, 19, 20});
     CHECK(steps["all_gather"] == Steps{9, 10, 11, 20});
+    CHECK(steps["evaluation"].empty());
     CHECK(steps["step"] == Steps(kSteps.begin(), kSteps.end()));
     // The ends of the server's work, which is within no other activity, of the step and of the wait.
     CHECK(live.count == (is_watched ? 3 * static_cast<int>(kSteps.size()) : 0));
