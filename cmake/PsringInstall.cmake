@@ -26,6 +26,7 @@ set(PSRING_PUBLIC_HEADERS
   common/base/range.h
   common/base/registry.h
   common/base/rng.h
+  common/base/shared_cell.h
   common/base/spec.h
   common/base/events.h
   common/device/arena.h

@@ -53,7 +53,7 @@ class ServerLife {
         events_(member.clock()),
         fault_(job_.fault, member.self()) {
     if (job_.records_events()) events_.record(event_log_.emplace(member).recorder(), job_.trace);
-    if (!job_.live.empty()) events_.listen(live_.emplace(member), Events::Wanted::outlines);
+    if (!job_.live.empty()) live_.emplace(member).follow(events_);
     if (job_.server_device == "cpu") return;
     device_ = make_cuda_device(member.rank() % cuda_devices());
     device_->use_graphs(job_.cuda_graphs);

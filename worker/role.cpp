@@ -220,7 +220,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   Events& events = memory->events.emplace(member.clock());
   events.listen(life.metrics, Events::Wanted::reports);
   if (job.records_events()) events.record(memory->event_log.emplace(member).recorder(), job.trace);
-  if (!job.live.empty()) events.listen(memory->live.emplace(member), Events::Wanted::outlines);
+  if (!job.live.empty()) memory->live.emplace(member).follow(events);
   if (job.device == "cuda") cuda_devices();  // what is missing is said before anybody waits for this worker
   const bool grouped = setup.strategy().ring || setup.strategy().scatters || job.mesh().divides_model();
   if (grouped || job.local_reduce) memory->links.emplace(member.key(), member.link_options(), member.bytes());

@@ -14,6 +14,7 @@
 #include <psring/common/base/clock.h>
 #include <psring/common/base/peer_name.h>
 #include <psring/common/base/range.h>
+#include <psring/common/base/shared_cell.h>
 
 namespace psring {
 
@@ -152,6 +153,19 @@ class ReportListener : public EventListener {
 
 class EventRecorder;
 
+/// What the thread that trains or serves does at present.
+struct Present {
+  std::uint64_t step = 0;
+  Moment outermost_since = kNever;  ///< begin of the outermost open activity; kNever: none is open
+  Nanoseconds busy{0};              ///< time in outermost activities that have ended
+  /// The innermost open activity that waits.
+  struct Waiting {
+    std::string_view name = {};  ///< static; "": none
+    PeerName peer = {};
+    Moment since;
+  } waiting = {};
+};
+
 /// A recorder that does not keep all details keeps those of these steps, and of the other steps the outermost
 /// activities that do not wait ("step", "evaluate", "save") alone.
 constexpr bool is_sampled(std::uint64_t step) { return step < 10 || step % 10 == 0; }
@@ -163,10 +177,9 @@ class Events {
   using Source = std::source_location;
   static_assert(sizeof(Source) == sizeof(void*));
   enum class Wanted : std::uint8_t {
-    reports,   ///< StepReport and Evaluation
-    outlines,  ///< and each Activity that is within no other one, or waits: as it begins and as it ends
-    details,   ///< all events as they end, but no Activity with Waits::perhaps in which nothing happened
-    begins     ///< all events, and Activity and Transfer as they begin
+    reports,  ///< StepReport and Evaluation
+    details,  ///< all events as they end, but no Activity with Waits::perhaps in which nothing happened
+    begins    ///< all events, and Activity and Transfer as they begin
   };
 
   /// REQUIRES: the clock outlives the stream.
@@ -178,8 +191,11 @@ class Events {
   /// Adds a recorder, which wants details: those of the steps of is_sampled, unless it wants `all` or another listener
   /// wants details. Where no other listener wants an event, it takes the event by the way that costs least.
   void record(EventRecorder& recorder, bool all);
-  /// Returns whether a listener wants some activities at least.
-  bool active() const { return active_; }
+  /// Keeps `cell` up to date: for another thread that looks at it now and then. Call it before the first event.
+  /// REQUIRES: the cell outlives the stream's last event.
+  void show_present(SharedCell<Present>& cell) { shown_ = &cell; }
+  /// Returns whether somebody wants activities.
+  bool active() const { return detailed_ || shown_ != nullptr; }
   /// Returns whether a listener wants all kinds of events, of some steps at least.
   bool detailed() const { return detailed_; }
 
@@ -231,7 +247,7 @@ class Events {
     /// `start`: when the activity began; kNever: now.
     Span(Events& events, const Activity& activity, std::uint64_t step, Moment start, Source source = Source::current())
         : events_(events) {
-      if (events.active_) begin(activity, step, start, source);
+      if (events.active()) begin(activity, step, start, source);
     }
     ~Span() {
       if (is_open_)
@@ -246,15 +262,18 @@ class Events {
     friend class Wait;
     void begin(const Activity& activity, std::uint64_t step, Moment start, Source source);
     void end(Moment end);
+    void show(std::uint64_t step);
+    void hide(Moment end);
 
     Events& events_;
-    bool is_open_ = false;  ///< a listener wants it, and it has not ended
+    bool is_open_ = false;  ///< a listener wants it or it is shown, and it has not ended
     bool is_outermost_ = false;
-    bool is_outline_ = false;
-    bool is_detail_ = false;  ///< listeners of details want it, too
+    bool is_shown_ = false;   ///< in Events::present_
+    bool is_detail_ = false;  ///< a listener wants it
     Activity activity_;
     std::uint64_t step_ = 0;
-    bool was_busy_ = false;  ///< Events::busy_, before
+    bool was_busy_ = false;         ///< Events::busy_, before
+    Present::Waiting was_waiting_;  ///< in Events::present_, before
     Moment start_;
     Source source_;
   };
@@ -287,7 +306,7 @@ class Events {
     Span span_;
   };
 
-  /// A wait for what is complete already. Only listeners that want all begins are told.
+  /// A wait for what is complete already. Only listeners that want begins are told.
   void need_not_wait(Activity activity, Source source = Source::current());
 
   /// While it exists, Transfers that name no units concern these. Topics nest. For the thread that trains.
@@ -347,18 +366,19 @@ class Events {
   /// Gives the detail to the recorder, or returns false.
   template <FlatDetail What>
   bool put(const EventHead& head, const What& what);
-  /// Passes the event to the listeners that want at least `kind`. `unwanted`: not to those that want `details`.
-  void emit(const Event& event, Wanted kind, bool unwanted = false);
-  void begin(const Event& event, bool is_outline);
+  /// Passes the event to the listeners that want at least `kind`.
+  void emit(const Event& event, Wanted kind);
+  /// Passes the begin of an event to the listeners that want begins.
+  void begin(const Event& event);
 
   const Clock& clock_;
   std::vector<std::pair<EventListener*, Wanted>> listeners_;
-  bool active_ = false;
   bool detailed_ = false;
-  bool begins_ = false;      ///< a listener is told what begins
-  bool all_begins_ = false;  ///< a listener wants Wanted::begins
-  bool is_within_ = false;   ///< an outermost Span is open
-  bool is_in_step_ = true;   ///< end_step was not called since the last begin_step
+  bool begins_ = false;     ///< a listener wants Wanted::begins
+  bool is_within_ = false;  ///< an outermost Span is open
+  SharedCell<Present>* shown_ = nullptr;
+  Present present_;         ///< what `shown_` shows
+  bool is_in_step_ = true;  ///< end_step was not called since the last begin_step
   std::atomic<std::uint64_t> step_ = 0;
   EventRecorder* recorder_ = nullptr;
   bool packs_directly_ = false;     ///< the recorder is the only listener that wants details

@@ -1,7 +1,4 @@
-#include <algorithm>
 #include <chrono>
-#include <iterator>
-#include <optional>
 #include <utility>
 
 #include <psring/common/base/json.h>
@@ -34,28 +31,16 @@ LiveLog::LiveLog(Membership& member) : member_(member) {
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
-void LiveLog::on_begin(const Event& begun) {
-  const auto* const activity = std::get_if<Activity>(&begun.what);
-  if (activity == nullptr) return;
-  const std::scoped_lock lock(events_mutex_);
-  open_.push_back({activity->name, begun.start, activity->peer, activity->waits != Activity::Waits::no});
-  step_ = begun.step;
+void LiveLog::follow(Events& events) {
+  events.listen(*this, Events::Wanted::reports);
+  events.show_present(present_);
 }
 
-void LiveLog::on_event(const Event& event) {
-  const std::scoped_lock lock(events_mutex_);
-  if (const auto* const activity = std::get_if<Activity>(&event.what)) {
-    const auto found = std::find_if(open_.rbegin(), open_.rend(), [&](const Open& open) {
-      return open.name == activity->name && open.start == event.start;
-    });
-    if (found == open_.rend()) return;
-    open_.erase(std::next(found).base());
-    if (open_.empty()) busy_ += event.duration;
-  } else if (const auto* const report = std::get_if<StepReport>(&event.what)) {
-    steps_time_ += report->duration;
-    exposed_ += report->exposed;
-    samples_ += report->samples;
-  }
+void LiveLog::on_step(const StepReport& report) {
+  totals_.duration += report.duration;
+  totals_.exposed += report.exposed;
+  totals_.samples += report.samples;
+  shown_totals_.write(totals_);
 }
 
 void LiveLog::finish() {
@@ -71,29 +56,30 @@ void LiveLog::run(const std::stop_token& stop) {
 }
 
 void LiveLog::send(bool is_last) {
+  const Present present = present_.read();
   const Moment now = member_.clock().now();
   const net::Peer self = member_.self();
   const ByteLedger& bytes = member_.bytes();
+  const bool is_busy = present.outermost_since != kNever;
   Json json = {{"role", to_string(self.role)},
                {"rank", self.rank},
                {"time_s", seconds(now.time_since_epoch() + member_.link().clock_offset())},
+               {"step", present.step},
                {"bytes_sent", bytes.sent_bytes()},
                {"bytes_received", bytes.received_bytes()},
-               {"sent", sent_of(bytes)}};
+               {"sent", sent_of(bytes)},
+               {"busy_s", seconds(present.busy + (is_busy ? now - present.outermost_since : Nanoseconds{0}))},
+               {"waiting", nullptr}};
+  if (const Present::Waiting& waiting = present.waiting; !is_last && !waiting.name.empty())
+    json["waiting"] = {{"operation", waiting.name},
+                       {"peer", waiting.peer.empty() ? Json() : Json(waiting.peer.text())},
+                       {"since_s", seconds(now - waiting.since)}};
   if (self.role == net::Role::server) json["updates"] = updates_.load();
-  const std::scoped_lock lock(events_mutex_);
-  json["step"] = step_;
-  json["busy_s"] = seconds(busy_ + (open_.empty() ? Nanoseconds{0} : now - open_.front().start));
-  json["waiting"] = nullptr;
-  for (const Open& open : open_)
-    if (!is_last && open.waits)
-      json["waiting"] = {{"operation", open.name},
-                         {"peer", open.peer.empty() ? Json() : Json(open.peer.text())},
-                         {"since_s", seconds(now - open.start)}};
   if (self.role == net::Role::worker) {
-    json["samples"] = samples_;
-    json["training_s"] = seconds(steps_time_);
-    json["waited_s"] = seconds(exposed_);
+    const Totals totals = shown_totals_.read();
+    json["samples"] = totals.samples;
+    json["training_s"] = seconds(totals.duration);
+    json["waited_s"] = seconds(totals.exposed);
   }
   member_.link().status(json.dump(), is_last);
 }

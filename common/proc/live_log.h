@@ -4,11 +4,10 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
-#include <string_view>
 #include <thread>
-#include <vector>
 
 #include <psring/common/base/events.h>
+#include <psring/common/base/shared_cell.h>
 
 namespace psring {
 
@@ -16,27 +15,28 @@ class Membership;
 
 /// Tells the coordinator once a second what a role does now, for live/<role>-<rank>.json (docs/live.md). A thread of
 /// its own sends the statuses, so training never waits. A status is dropped if the previous one is still in flight.
-class LiveLog final : public EventListener {
+class LiveLog final : public ReportListener {
  public:
   /// REQUIRES: the membership outlives it, and has joined.
   explicit LiveLog(Membership& member);
   LiveLog(const LiveLog&) = delete;
   LiveLog& operator=(const LiveLog&) = delete;
 
-  void on_event(const Event& event) override;
-  void on_begin(const Event& begun) override;
+  /// Listens to the reports, and looks once a second at what the role does at present.
+  void follow(Events& events);
+  void on_step(const StepReport& report) override;
+  void on_evaluation(const Evaluation& /*evaluation*/) override {}
   /// For a server: the version of its parameters.
   void set_updates(std::uint64_t version) { updates_ = version; }
   /// Sends the last status, and ends the thread. Call it before the link is flushed.
   void finish();
 
  private:
-  /// An outermost Activity, or one that waits, which has begun and has not ended.
-  struct Open {
-    std::string_view name;
-    Moment start;
-    PeerName peer;
-    bool waits = false;
+  /// Sums over the steps that a worker has made.
+  struct Totals {
+    Nanoseconds duration{0};
+    Nanoseconds exposed{0};
+    std::uint64_t samples = 0;
   };
 
   void run(const std::stop_token& stop);
@@ -45,13 +45,9 @@ class LiveLog final : public EventListener {
   Membership& member_;
   std::atomic<std::uint64_t> updates_ = 0;
 
-  std::mutex events_mutex_;
-  std::vector<Open> open_;     ///< guarded by events_mutex_, as the following; the deepest last
-  Nanoseconds busy_{0};        ///< time in outermost activities that have ended
-  Nanoseconds steps_time_{0};  ///< of all steps
-  Nanoseconds exposed_{0};     ///< the part of it that was spent waiting for communication
-  std::uint64_t samples_ = 0;
-  std::uint64_t step_ = 0;
+  SharedCell<Present> present_;
+  Totals totals_;  ///< of the thread that trains
+  SharedCell<Totals> shown_totals_;
 
   std::mutex mutex_;
   std::condition_variable_any stopped_;

@@ -78,13 +78,12 @@ std::vector<std::string> noted(Events::Wanted wanted) {
 TEST_CASE("a listener gets what it wants, and no more", "[unit]") {
   using Names = std::vector<std::string>;
   CHECK(noted(Events::Wanted::reports) == Names{"step"});
-  CHECK(noted(Events::Wanted::outlines) == Names{"begin activity", "activity", "step"});
   CHECK(noted(Events::Wanted::details) == Names{"frame", "transfer", "activity", "step"});
   CHECK(noted(Events::Wanted::begins) ==
         Names{"begin activity", "begin transfer", "frame", "transfer", "activity", "step"});
 }
 
-TEST_CASE("outlines are the outermost activities and those that wait", "[unit]") {
+TEST_CASE("a wait in which nothing happens is told only to listeners that want begins", "[unit]") {
   const auto names = [](Events::Wanted wanted) {
     struct Listener final : EventListener {
       void on_event(const Event& event) override { names.emplace_back(std::get<Activity>(event.what).name); }
@@ -105,9 +104,50 @@ TEST_CASE("outlines are the outermost activities and those that wait", "[unit]")
     return listener.names;
   };
   using Names = std::vector<std::string>;
-  CHECK(names(Events::Wanted::outlines) == Names{"idle", "wait", "acquire", "step", "load"});
   CHECK(names(Events::Wanted::details) == Names{"wait", "copy", "acquire", "step", "load"});
   CHECK(names(Events::Wanted::begins) == Names{"idle", "wait", "copy", "acquire", "step", "load"});
+}
+
+TEST_CASE("another thread sees what a thread does at present", "[unit]") {
+  HandClock clock{Moment{}};
+  Events events{clock};
+  SharedCell<Present> cell;
+  events.show_present(cell);
+  CHECK(events.active());
+  CHECK_FALSE(events.detailed());
+  const auto pass = [&](int time) { clock.at += Nanoseconds{time}; };
+  Nanoseconds waited{0};
+  CHECK(cell.read().outermost_since == kNever);
+  events.begin_step(7);
+  pass(5);
+  {
+    const Events::Span step(events, {.name = "step"});
+    CHECK(cell.read().step == 7);
+    CHECK(cell.read().outermost_since == Moment{Nanoseconds{5}});
+    CHECK(cell.read().waiting.name.empty());
+    pass(1);
+    const Events::Span acquire(events, {.name = "acquire", .waits = Activity::Waits::perhaps});
+    CHECK(cell.read().waiting.name == "acquire");
+    {
+      pass(1);
+      const Events::Span copy(events, {.name = "copy"});
+      const Events::Wait wait(events, {.name = "push", .peer = {"server", 1}}, waited);
+      CHECK(cell.read().waiting.name == "push");
+      CHECK(cell.read().waiting.peer.text() == "server 1");
+      CHECK(cell.read().waiting.since == Moment{Nanoseconds{7}});
+      pass(2);
+    }
+    CHECK(cell.read().waiting.name == "acquire");
+    CHECK(cell.read().waiting.since == Moment{Nanoseconds{6}});
+    CHECK(cell.read().busy == Nanoseconds{0});
+  }
+  CHECK(waited == Nanoseconds{2});
+  CHECK(cell.read().outermost_since == kNever);
+  CHECK(cell.read().waiting.name.empty());
+  CHECK(cell.read().busy == Nanoseconds{4});
+  { const Events::Span load(events, {.name = "load"}, 8, Moment{Nanoseconds{3}}); }
+  CHECK(cell.read().step == 8);
+  CHECK(cell.read().busy == Nanoseconds{10});
 }
 
 TEST_CASE("a wait for what is complete is told only to listeners that want begins", "[unit]") {
@@ -131,7 +171,7 @@ TEST_CASE("a wait for what is complete is told only to listeners that want begin
   };
   using Wanted = Events::Wanted;
   using Names = std::vector<std::vector<std::string>>;
-  CHECK(names({Wanted::outlines, Wanted::details}) == Names{{"acquire", "step"}, {"step"}});
+  CHECK(names({Wanted::details}) == Names{{"step"}});
   CHECK(names({Wanted::begins}) == Names{{"wait", "acquire", "step"}});
 }
 
