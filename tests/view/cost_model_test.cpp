@@ -62,13 +62,25 @@ double simulated_step_s(const Case& at, double bytes_per_s, std::uint64_t seed) 
 }
 
 /// Frames of equal units from several workers are ready at the same moments, and chance orders them at a server, or at
-/// the card of their host. So the time of a step is a mean over some seeds.
+/// the card of their host. So the time of a step is a mean over some seeds: as many as give it a standard error of 1 %.
 double simulated_step_s(const Case& at, double bytes_per_s) {
+  constexpr std::size_t kMostSeeds = 50;
   const bool by_chance = at.job.servers > 0 || at.mesh.workers_per_host > 1;
-  const std::uint64_t seeds = !by_chance || at.job.workers > 8 ? 1 : at.job.workers > 2 ? 3 : 8;
-  double sum = 0;
-  for (std::uint64_t seed = 0; seed < seeds; ++seed) sum += simulated_step_s(at, bytes_per_s, seed);
-  return sum / static_cast<double>(seeds);
+  if (!by_chance || at.job.workers > 8) return simulated_step_s(at, bytes_per_s, 0);
+  std::vector<double> times;
+  const auto mean = [&] {
+    return std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
+  };
+  const auto is_sure = [&] {
+    const double centre = mean();
+    double squares = 0;
+    for (const double time : times) squares += (time - centre) * (time - centre);
+    const auto count = static_cast<double>(times.size());
+    return std::sqrt(squares / (count - 1) / count) <= 0.01 * centre;
+  };
+  while (times.size() < 4 || (times.size() < kMostSeeds && !is_sure()))
+    times.push_back(simulated_step_s(at, bytes_per_s, times.size()));
+  return mean();
 }
 
 double predicted_step_s(const Case& at, double bytes_per_s) {
