@@ -153,7 +153,7 @@ class ReportListener : public EventListener {
 
 class EventRecorder;
 
-/// What the thread that trains or serves does at present.
+/// The present activity of the thread that trains or serves.
 struct Present {
   std::uint64_t step = 0;
   Moment outermost_since = kNever;  ///< begin of the outermost open activity; kNever: none is open
@@ -191,10 +191,11 @@ class Events {
   /// Adds a recorder, which wants details: those of the steps of is_sampled, unless it wants `all` or another listener
   /// wants details. Where no other listener wants an event, it takes the event by the way that costs least.
   void record(EventRecorder& recorder, bool all);
-  /// Keeps `cell` up to date: for another thread that looks at it now and then. Call it before the first event.
+  /// Writes the present activity to `cell` whenever an outermost activity or a wait begins or ends, so that another
+  /// thread can sample it. Call it before the first event.
   /// REQUIRES: the cell outlives the stream's last event.
   void show_present(SharedCell<Present>& cell) { shown_ = &cell; }
-  /// Returns whether somebody wants activities.
+  /// Returns whether a listener wants activities, or a cell shows them.
   bool active() const { return detailed_ || shown_ != nullptr; }
   /// Returns whether a listener wants all kinds of events, of some steps at least.
   bool detailed() const { return detailed_; }
@@ -377,7 +378,7 @@ class Events {
   bool begins_ = false;     ///< a listener wants Wanted::begins
   bool is_within_ = false;  ///< an outermost Span is open
   SharedCell<Present>* shown_ = nullptr;
-  Present present_;         ///< what `shown_` shows
+  Present present_;         ///< the value last written to `shown_`
   bool is_in_step_ = true;  ///< end_step was not called since the last begin_step
   std::atomic<std::uint64_t> step_ = 0;
   EventRecorder* recorder_ = nullptr;

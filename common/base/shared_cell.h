@@ -33,9 +33,10 @@ class SharedCell {
     for (;; std::this_thread::yield()) {
       const std::uint64_t before = number_.load(std::memory_order_acquire);
       if (before == 0) return T{};
+      if (before % 2 != 0) continue;
       Words words;
       for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
-      if (before % 2 != 0 || number_.load(std::memory_order_relaxed) != before) continue;
+      if (number_.load(std::memory_order_relaxed) != before) continue;
       T value;
       std::memcpy(static_cast<void*>(&value), words.data(), sizeof value);
       return value;

@@ -22,7 +22,7 @@ class LiveLog final : public ReportListener {
   LiveLog(const LiveLog&) = delete;
   LiveLog& operator=(const LiveLog&) = delete;
 
-  /// Listens to the reports, and looks once a second at what the role does at present.
+  /// Listens to the reports, and samples the present activity once a second.
   void follow(Events& events);
   void on_step(const StepReport& report) override;
   void on_evaluation(const Evaluation& /*evaluation*/) override {}
