@@ -43,9 +43,23 @@ void place(const Case& at, net::SimulatedNetwork::Options& network) {
   network.within = at.mesh.within;
 }
 
+double predicted_step_s(const Case& at, double bytes_per_s) {
+  const auto kind = built_in_names().workers.strategies.make(Spec::parse("--strategy", at.job.strategy));
+  const std::size_t owners = kind->servers ? at.job.servers
+                             : kind->ring  ? at.job.shard_owners().value_or(at.job.workers)
+                                           : 1;
+  const std::vector<Workload> work =
+      make_workloads(at.job, built_in_names().workers, owners, [](const LayerPass&) { return 0.0; });
+  HostCosts costs;
+  costs.aggregate_s_per_byte = kind->servers ? 1 / bytes_per_s : 0;
+  if (kind->servers && at.job.optimizer_on == "server") costs.update_s_per_byte = 1 / bytes_per_s;
+  return estimate_step(at.job, *kind, work, at.mesh, costs).step_s;
+}
+
 /// The strategies' real code, in virtual time: the mean over the steps after the first. `seed` orders the events of one
-/// moment.
-double simulated_step_s(const Case& at, double bytes_per_s, std::uint64_t seed) {
+/// moment. Workers with servers begin within 1 % of `about_s`, the time of a step, as those of the model do: exactly
+/// equal beginnings, which no real job has, keep some jobs in step for ever.
+double simulated_step_s(const Case& at, double bytes_per_s, double about_s, std::uint64_t seed) {
   const auto time_of = [&](std::uint64_t steps) {
     view::SimulatedJobOptions options;
     options.job = at.job;
@@ -54,6 +68,7 @@ double simulated_step_s(const Case& at, double bytes_per_s, std::uint64_t seed) 
     options.network.windows = true;
     place(at, options.network);
     options.server_bytes_per_second = bytes_per_s;
+    if (at.job.servers > 0) options.begins_within = from_seconds(about_s / 100);
     return seconds(view::simulate(options, built_in_names().of_job()).time);
   };
   constexpr std::uint64_t kFirst = 3;
@@ -61,12 +76,13 @@ double simulated_step_s(const Case& at, double bytes_per_s, std::uint64_t seed) 
   return (time_of(kFirst + kMore) - time_of(kFirst)) / kMore;
 }
 
-/// Frames of equal units from several workers are ready at the same moments, and chance orders them at a server, or at
-/// the card of their host. So the time of a step is a mean over some seeds: as many as give it a standard error of 1 %.
-double simulated_step_s(const Case& at, double bytes_per_s) {
+/// Chance orders frames that are ready at the same moment at a server, or at the card of their host. The time of a step
+/// is therefore a mean over 4 to 50 seeds, until its standard error is at most 1 %. Jobs of more than 16 workers take
+/// too long for that, and use one seed.
+double simulated_step_s(const Case& at, double bytes_per_s, double about_s) {
   constexpr std::size_t kMostSeeds = 50;
   const bool by_chance = at.job.servers > 0 || at.mesh.workers_per_host > 1;
-  if (!by_chance || at.job.workers > 8) return simulated_step_s(at, bytes_per_s, 0);
+  if (!by_chance || at.job.workers > 16) return simulated_step_s(at, bytes_per_s, about_s, 0);
   std::vector<double> times;
   const auto mean = [&] {
     return std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(times.size());
@@ -79,21 +95,8 @@ double simulated_step_s(const Case& at, double bytes_per_s) {
     return std::sqrt(squares / (count - 1) / count) <= 0.01 * centre;
   };
   while (times.size() < 4 || (times.size() < kMostSeeds && !is_sure()))
-    times.push_back(simulated_step_s(at, bytes_per_s, times.size()));
+    times.push_back(simulated_step_s(at, bytes_per_s, about_s, times.size()));
   return mean();
-}
-
-double predicted_step_s(const Case& at, double bytes_per_s) {
-  const auto kind = built_in_names().workers.strategies.make(Spec::parse("--strategy", at.job.strategy));
-  const std::size_t owners = kind->servers ? at.job.servers
-                             : kind->ring  ? at.job.shard_owners().value_or(at.job.workers)
-                                           : 1;
-  const std::vector<Workload> work =
-      make_workloads(at.job, built_in_names().workers, owners, [](const LayerPass&) { return 0.0; });
-  HostCosts costs;
-  costs.aggregate_s_per_byte = kind->servers ? 1 / bytes_per_s : 0;
-  if (kind->servers && at.job.optimizer_on == "server") costs.update_s_per_byte = 1 / bytes_per_s;
-  return estimate_step(at.job, *kind, work, at.mesh, costs).step_s;
 }
 
 struct Way {
@@ -145,7 +148,8 @@ struct Times {
 
 Times times_of(const Case& at) {
   constexpr double kServer = 1e10;
-  return {predicted_step_s(at, kServer), simulated_step_s(at, kServer)};
+  const double predicted = predicted_step_s(at, kServer);
+  return {predicted, simulated_step_s(at, kServer, predicted)};
 }
 
 constexpr const char* kMlp = "mlp:256-256-256-10";

@@ -49,6 +49,7 @@ struct SimulatedJobOptions {
   SimulatedControl::Delays delays;
   /// True: frames go over reliable links, which the network's faults need.
   bool reliable = false;
+  Nanoseconds begins_within{0};        ///< workers begin so far apart at most, as network.seed draws it
   Nanoseconds restart_time{0};         ///< from the death of a process by --fault until it runs again
   std::filesystem::path model = {};    ///< worker 0 saves the trained model there; empty: not saved
   double flops_per_second = 0;         ///< how fast each worker computes; 0: computing takes no time

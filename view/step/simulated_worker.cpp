@@ -1,4 +1,5 @@
 #include <optional>
+#include <random>
 #include <set>
 #include <utility>
 
@@ -113,7 +114,17 @@ class SimulatedWorker final : public SimulatedRole {
     kills_.at(step);
     reached_ = step;
     kept_.reset();
-    if (!told) link_.resumed(step);
+    if (told) return;
+    link_.resumed(step);
+    if (simulation_.options.begins_within > Nanoseconds{0}) clock_.sleep_until(clock_.now() + begins_after());
+  }
+
+  /// Workers of a real job never begin at the same moment.
+  Nanoseconds begins_after() const {
+    const SimulatedJobOptions& options = simulation_.options;
+    std::mt19937_64 draws(options.network.seed * 4096 + place_);
+    return Nanoseconds{
+        static_cast<std::int64_t>(draws() % static_cast<std::uint64_t>(options.begins_within.count() + 1))};
   }
 
   void train(worker::Training& training, Events& events) {
