@@ -35,14 +35,23 @@ std::string notes(const PlanRows& plan, const std::optional<double>& limit, Lang
   return text;
 }
 
+std::string note_on_processors(const bench::Mesh& mesh, Language language) {
+  if (!mesh.one_machine) return "";
+  return say(language, {"the hosts share one machine's processors\n", "各主机共用一台机器的处理器\n"});
+}
+
 }  // namespace
 
 std::string bound_name(const std::string& bound, Language language) {
   if (language == Language::en) return bound;
-  constexpr std::pair<const char*, const char*> kNames[] = {
-      {"compute", "计算"},       {"worker link", "worker 网卡"},     {"server link", "server 网卡"},
-      {"server", "server 处理"}, {"link within host", "主机内链路"}, {"latency", "延迟"},
-      {"bubble", "气泡"}};
+  constexpr std::pair<const char*, const char*> kNames[] = {{"compute", "计算"},
+                                                            {"worker link", "worker 网卡"},
+                                                            {"server link", "server 网卡"},
+                                                            {"server", "server 处理"},
+                                                            {"link within host", "主机内链路"},
+                                                            {"latency", "延迟"},
+                                                            {"bubble", "气泡"},
+                                                            {"processors", "处理器"}};
   for (const auto& [en, zh] : kNames)
     if (bound == en) return zh;
   return bound;
@@ -54,8 +63,7 @@ std::string plan_table(const PlanRows& plan, const bench::Mesh& mesh, const std:
   std::string text = say(
       language, {"{} workers on {}; {} within a host, {} between hosts\n", "{} 个 worker，{}；主机内 {}，主机间 {}\n"},
       mesh.workers(), hosts(mesh.hosts, language), net::to_string(mesh.within), net::to_string(mesh.between));
-  if (mesh.one_machine)
-    text += say(language, {"the hosts share one machine's processors\n", "各主机共用一台机器的处理器\n"});
+  text += note_on_processors(mesh, language);
   const bool tokens = plan.rows.front().tokens;
   std::vector<std::string> columns =
       zh ? std::vector<std::string>{"策略",   "#",       "主机", "每步 ms", "暴露", tokens ? "token/s" : "样本/s",
@@ -182,7 +190,7 @@ std::string sweep_table(const PlanSweep& sweep, const std::vector<PlanPoint>& po
                number(best.process_bytes / kGiB, 2) + (best.fits ? "" : "!"), bound_name(best.step.bound, language),
                name_of(best)});
   }
-  return table.plain() + lead_changes(sweep, points, language);
+  return note_on_processors(points.front().mesh, language) + table.plain() + lead_changes(sweep, points, language);
 }
 
 }  // namespace psring::cli

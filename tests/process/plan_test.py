@@ -131,6 +131,10 @@ class Plan(ProgramTest):
         for strategy in ("ddp", "ps"):
             self.assertGreater(together[strategy]["step_s"], 3 * apart[strategy]["step_s"])
         self.assertEqual(together["ps"]["bound"], "processors")
+        for sweep in ([], ["--sweep", "hosts=2,8"]):
+            text = self.run_program("psring", "plan", *MODEL, *job, "--fit", works, "--one-machine", *sweep)
+            self.assert_done(text)
+            self.assertIn("the hosts share one machine's processors\n", text.out)
 
     def test_stragglers(self):
         job = ["--strategies", "ddp", "--hosts", 4, "--link", "10gbit", "--global-batch", 64, "--compute", "sleep:100ms"]

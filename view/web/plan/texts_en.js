@@ -5,7 +5,7 @@ export const en = {
   nav: { cluster: "The cluster", curves: "Curves", rows: "Rows", memory: "Memory", start: "Start it" },
 
   clusterTitle: "The cluster and the job", command: "command", model: "model", workers: "workers",
-  meshText: (mesh) => `${mesh.workers}, ${mesh.workers_per_host} on each of ${mesh.hosts} ${mesh.hosts === 1 ? "host" : "hosts"}`,
+  meshText: (mesh) => `${mesh.workers}, ${mesh.workers_per_host} on each of ${mesh.hosts} ${mesh.hosts === 1 ? "host" : "hosts"}${mesh.one_machine ? ", which share one machine's processors" : ""}`,
   within: "link within a host", between: "network card of a host", limit: "memory limit of a process", best: "first row", why: "why",
   linkText: (rate, delay) => (delay ? `${rate}, ${delay} one way` : rate),
   leftOut: "Left out", planned: "as planned", show: "Show",
@@ -29,7 +29,7 @@ export const en = {
   columns: { label: "strategy", hosts: "hosts", step_s: "step ms", compute_s: "computing", exposed_s: "exposed", bubble: "bubble", rate: "per s", per_host: "per s, host", sent_bytes: "card sends", process_bytes: "memory", bound: "bound by" },
   hostsNote: "Hosts: those of workers and of standalone servers, each with one network card. A card sends this much in a step, in one direction. Press a strategy to see its command.",
   inexact: "inexact", inexactNote: "compression or precision change what is computed", tooLarge: "does not fit",
-  bounds: { compute: "computing", "worker link": "a worker's card", "server link": "a server's card", server: "the server's work", "link within host": "the link within a host", latency: "latency", bubble: "stages that wait" },
+  bounds: { compute: "computing", "worker link": "a worker's card", "server link": "a server's card", server: "the server's work", "link within host": "the link within a host", latency: "latency", bubble: "stages that wait", processors: "the hosts' processors" },
 
   memoryTitle: "Memory of each row", memoryRowsFigure: "The fullest process of each row", memoryRowsCaption: "Vertical line: the limit.", worker: "worker", server: "server",
   categories: { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", activations: "activations", communication: "communication", staging: "staging" },

@@ -5,7 +5,7 @@ export const zh = {
   nav: { cluster: "集群", curves: "曲线", rows: "各行", memory: "内存", start: "启动" },
 
   clusterTitle: "集群与作业", command: "命令", model: "模型", workers: "worker",
-  meshText: (mesh) => `${mesh.workers} 个，${mesh.hosts} 台主机各 ${mesh.workers_per_host} 个`,
+  meshText: (mesh) => `${mesh.workers} 个，${mesh.hosts} 台主机各 ${mesh.workers_per_host} 个${mesh.one_machine ? "，各主机共用一台机器的处理器" : ""}`,
   within: "主机内链路", between: "主机的网卡", limit: "单个进程的内存上限", best: "第一行", why: "原因",
   linkText: (rate, delay) => (delay ? `${rate}，单向延迟 ${delay}` : rate),
   leftOut: "略去", planned: "所规划的", show: "显示",
@@ -29,7 +29,7 @@ export const zh = {
   columns: { label: "策略", hosts: "主机", step_s: "每步毫秒", compute_s: "计算", exposed_s: "暴露", bubble: "气泡", rate: "每秒", per_host: "每主机每秒", sent_bytes: "网卡发送", process_bytes: "内存", bound: "受限于" },
   hostsNote: "主机：worker 的和独立 server 的，各有一块网卡。网卡发送：最忙的网卡每步单向的字节数。按一个策略可看到它的命令。",
   inexact: "不精确", inexactNote: "压缩或精度改变了计算结果", tooLarge: "放不下",
-  bounds: { compute: "计算", "worker link": "worker 的网卡", "server link": "server 的网卡", server: "server 的处理", "link within host": "主机内链路", latency: "延迟", bubble: "等待的阶段" },
+  bounds: { compute: "计算", "worker link": "worker 的网卡", "server link": "server 的网卡", server: "server 的处理", "link within host": "主机内链路", latency: "延迟", bubble: "等待的阶段", processors: "主机的处理器" },
 
   memoryTitle: "每一行的内存", memoryRowsFigure: "每一行中内存最多的进程", memoryRowsCaption: "竖线：上限。", worker: "worker", server: "server",
   categories: { parameters: "参数", gradients: "梯度", optimizer: "优化器状态", activations: "激活", communication: "通信", staging: "暂存" },
