@@ -15,7 +15,7 @@ std::string_view bytes_of(const unsigned char* page, std::size_t bytes) {
 
 std::string with_document(std::string_view page, const Json& document) {
   const std::size_t place = page.find(kPlace);
-  check(place != std::string_view::npos, "a page of view/page has no place for its data");
+  check(place != std::string_view::npos, "a page of view/web has no place for its data");
   std::string text(page.substr(0, place));
   text += to_script_text(document);
   text += page.substr(place + kPlace.size());

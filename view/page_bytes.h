@@ -4,7 +4,7 @@
 
 namespace psring::view {
 
-// The pages of view/page, embedded by embed.cmake.
+// The pages, bundled from view/web by make_page.cmake.
 extern const unsigned char kLivePage[];
 extern const std::size_t kLivePageBytes;
 extern const unsigned char kPlanPage[];

@@ -392,13 +392,5 @@ class Report(ProgramTest):
         self.assert_refused(self.run_program("psring", "report", "bad", "--out", "no/such/r.html"), 3, "no/such/r.html")
 
 
-class Page(unittest.TestCase):
-    def test_the_page_is_up_to_date(self):
-        if shutil.which("node") is None or not (ROOT / "view" / "web" / "node_modules").exists():
-            self.skipTest("no node, or no packages in view/web")
-        result = subprocess.run([ROOT / "scripts" / "view", "--check"], capture_output=True, text=True)
-        self.assertEqual((result.returncode, result.stderr), (0, ""))
-
-
 if __name__ == "__main__":
     unittest.main()
