@@ -46,7 +46,7 @@ std::string text_of(const fs::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// Reads all sources, but for build folders, run folders, packages of npm and the inputs of fuzz targets.
+/// Reads all sources, but for build folders, run folders and the inputs of fuzz targets.
 Files read_files(const fs::path& root) {
   Files files;
   for (const char* const top : {".ci", "bench", "cli", "cmake", "common", "docs", "optim", "python", "ring", "scripts",
@@ -54,8 +54,7 @@ Files read_files(const fs::path& root) {
     if (!fs::exists(root / top)) continue;
     for (auto entry = fs::recursive_directory_iterator(root / top); entry != fs::end(entry); ++entry) {
       const std::string name = entry->path().filename().string();
-      if (entry->is_directory() && (name == "corpus" || name == "__pycache__" || name == "node_modules"))
-        entry.disable_recursion_pending();
+      if (entry->is_directory() && (name == "corpus" || name == "__pycache__")) entry.disable_recursion_pending();
       if (!entry->is_regular_file()) continue;
       const std::string path = entry->path().lexically_relative(root).generic_string();
       std::string text = text_of(entry->path());
