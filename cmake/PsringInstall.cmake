@@ -155,3 +155,17 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/psringConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/psringConfig.cmake ${PROJECT_BINARY_DIR}/psringConfigVersion.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake ${PROJECT_SOURCE_DIR}/cmake/FindSodium.cmake
         DESTINATION ${PSRING_PACKAGE_DIR})
+
+# The Python package. As in the wheel, its folders lib and bin have the library and the programs: here they are links.
+set(PSRING_PYTHON_DIR lib/python3/dist-packages CACHE STRING "Where the Python package is installed, below the prefix")
+mark_as_advanced(PSRING_PYTHON_DIR)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/psring DESTINATION ${PSRING_PYTHON_DIR}
+        FILES_MATCHING PATTERN "*.py" PATTERN py.typed PATTERN __pycache__ EXCLUDE)
+foreach(link lib bin)
+  set(folder ${CMAKE_INSTALL_BINDIR})
+  if(link STREQUAL lib)
+    set(folder ${CMAKE_INSTALL_LIBDIR})
+  endif()
+  file(RELATIVE_PATH target /${PSRING_PYTHON_DIR}/psring /${folder})
+  install(CODE "file(CREATE_LINK ${target} \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${PSRING_PYTHON_DIR}/psring/${link}\" SYMBOLIC)")
+endforeach()

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs psring into a folder of its own, builds docs/examples against it as a user would, and runs them.
+# Installs psring into an empty folder, moves it, builds docs/examples against it as a user would, and runs them; and a
+# job of the installed Python package.
 # Usage: install_test.sh SOURCE_DIR BUILD_DIR BUILD_TYPE COMPILER FLAGS
 set -euo pipefail
 source=$1 build=$2 build_type=$3 compiler=$4 flags=$5
@@ -15,7 +16,11 @@ trap clean_up EXIT
 die() { echo "install_test: $*" >&2; exit 1; }
 run() { "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; die "failed: $*"; }; }
 
-run cmake --install "$build" --prefix "$work/psring" --config "$build_type"
+run cmake --install "$build" --prefix "$work/staged/psring" --config "$build_type"
+mv "$work/staged/psring" "$work/psring"
+for program in psring psring-server psring-worker psring-bench; do
+  [ -x "$work/psring/bin/$program" ] || die "$program is not installed"
+done
 export PATH=$work/psring/bin:$PATH
 run psring --version
 
@@ -97,39 +102,58 @@ run psring train --strategy single --model gpt:layers=1,dim=32,heads=2,context=6
 ./build/generate "$work/gpt/model.safetensors" "And God said" >generate.txt || die "generate failed"
 grep -a -q '^20 tokens, 8192 bytes of cache$' generate.txt || { cat generate.txt; die "generate printed something else"; }
 
-# Collectives, by two processes of its own: i * (1 + 2) at each.
-psring keygen ring.key >/dev/null
-exec 3< <(exec psring coordinator --strategy ddp --workers 2 --steps 1 --key ring.key --listen 127.0.0.1:0 \
-  --out "$work/ring" 2>coordinator.err)
-coordinator=$!
-job+=("$coordinator")
-read -r -t 60 line <&3 || { cat coordinator.err; die "the coordinator did not start"; }
-endpoint=$(sed -nE 's/^coordinator at ([^ ]+): .*/\1/p' <<<"$line")
-./build/all_reduce "$endpoint" ring.key >rank.a &
-other=$!
-job+=("$other")
-./build/all_reduce "$endpoint" ring.key >rank.b || { cat coordinator.err; die "all_reduce failed"; }
-wait "$other" || die "the other all_reduce failed"
-wait "$coordinator" || { cat coordinator.err; die "the coordinator failed"; }
-job=()
-sort rank.a rank.b | diff - <(printf 'rank %d of 2: sum 3 ... 2997, gathered 3 ... 6\n' 0 1) ||
-  die "all_reduce printed something else"
+# start_coordinator FOLDER OPTION...: starts a job's coordinator with the key $1.key, and sets endpoint and coordinator.
+start_coordinator() {
+  psring keygen "$1.key" >/dev/null
+  exec 3< <(exec psring coordinator "${@:2}" --key "$1.key" --listen 127.0.0.1:0 --out "$work/$1" 2>coordinator.err)
+  coordinator=$!
+  job+=("$coordinator")
+  local line
+  read -r -t 60 line <&3 || { cat coordinator.err; die "the coordinator did not start"; }
+  endpoint=$(sed -nE 's/^coordinator at ([^ ]+): .*/\1/p' <<<"$line")
+  [ -n "$endpoint" ] || die "the coordinator printed no endpoint: $line"
+}
+
+# end_coordinator: waits until it has ended well.
+end_coordinator() {
+  wait "$coordinator" || { cat coordinator.err; die "the coordinator failed"; }
+  job=()
+}
+
+# Collectives, by two processes of its own: i * (1 + 2) at each. In C++, in C, and by the installed Python package, which
+# finds the library and the programs beside it.
+cat >all_reduce.py <<'EOF'
+import array, sys, psring
+
+with psring.join(sys.argv[1], sys.argv[2]) as job:
+    vector = array.array("f", (i * (job.rank + 1) for i in range(1000)))
+    job.all_reduce(vector)
+    print(f"rank {job.rank} of {job.size}: sum {vector[1]:g} ... {vector[999]:g}")
+EOF
+export PYTHONPATH=$work/psring/lib/python3/dist-packages
+unset PSRING_LIBRARY PSRING_BIN
+for program in ./build/all_reduce ./build/all_reduce_c "python3 -B all_reduce.py"; do
+  start_coordinator ring --strategy ddp --workers 2 --steps 1
+  $program "$endpoint" ring.key >rank.a &
+  other=$!
+  job+=("$other")
+  $program "$endpoint" ring.key >rank.b || { cat coordinator.err; die "$program failed"; }
+  wait "$other" || die "the other $program failed"
+  end_coordinator
+  sort rank.a rank.b | sed 's/, gathered 3 ... 6$//' | diff - <(printf 'rank %d of 2: sum 3 ... 2997\n' 0 1) ||
+    die "$program printed something else"
+  rm -rf ring.key "$work/ring"
+done
+[ "$(python3 -c 'import psring._library as own; print((own.folder_of_programs() / "psring").exists())')" = True ] ||
+  die "the Python package does not find the programs"
 
 # Push and pull, with a server and a coordinator started by hand. SGD at lr 0.5: twice vector += 0.5 * i.
-psring keygen job.key >/dev/null
-exec 3< <(exec psring coordinator --workers 1 --servers 1 --steps 2 --lr 0.5 --key job.key --listen 127.0.0.1:0 \
-  --out "$work/job" 2>coordinator.err)
-coordinator=$!
-job+=("$coordinator")
-read -r -t 60 line <&3 || { cat coordinator.err; die "the coordinator did not start"; }
-endpoint=$(sed -nE 's/^coordinator at ([^ ]+): .*/\1/p' <<<"$line")
-[ -n "$endpoint" ] || die "the coordinator printed no endpoint: $line"
+start_coordinator job --workers 1 --servers 1 --steps 2 --lr 0.5
 psring-server --rdzv-endpoint "$endpoint" --key job.key >server.txt 2>&1 &
 server=$!
 job+=("$server")
 ./build/push_pull "$endpoint" job.key >push_pull.txt || { cat server.txt coordinator.err; die "push_pull failed"; }
 printf 'version 1: 0.5 1 ... 499.5\nversion 2: 1 2 ... 999\n' | diff - push_pull.txt || die "push_pull printed something else"
-wait "$coordinator" || { cat coordinator.err; die "the coordinator failed"; }
 wait "$server" || { cat server.txt; die "the server failed"; }
-job=()
+end_coordinator
 echo "install_test: passed"
