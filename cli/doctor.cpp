@@ -134,7 +134,7 @@ int examine(const DoctorFlags& flags) {
       bench::add_to_fit("--fit", flags.fit, fit);
     }
   }
-  for (const Check& check : doctor_checks()) report.add(check.name, judge(check, examination));
+  for (const HostCheck& check : doctor_checks()) report.add(check.name, judge(check, examination));
   report.conclude();
   if (!flags.json.empty()) report.save(flags.json);
   return report.status();

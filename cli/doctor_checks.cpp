@@ -341,7 +341,7 @@ Judgement loopback_speed(const Examination&) {
 constexpr const char* kLinux = "psring runs on Linux, with /proc and /sys mounted";
 
 /// The check of open files comes first: without descriptors the other checks fail with misleading errors.
-constexpr Check kChecks[] = {
+constexpr HostCheck kChecks[] = {
     {"open files", open_files, kLinux, AtLaunch::always},
     {"interfaces", check_interfaces, "ip link set lo up; ip addr"},
     {"loopback port", check_loopback_port, "ip link set lo up; allow 127.0.0.1 in the packet filter",
@@ -377,9 +377,9 @@ timespec Examination::now_of(clockid_t clock) {
   return now;
 }
 
-std::span<const Check> doctor_checks() { return kChecks; }
+std::span<const HostCheck> doctor_checks() { return kChecks; }
 
-Judgement judge(const Check& check, const Examination& examination) {
+Judgement judge(const HostCheck& check, const Examination& examination) {
   try {
     return check.look(examination);
   } catch (const std::exception& exception) {

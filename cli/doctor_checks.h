@@ -28,7 +28,7 @@ enum class AtLaunch : std::uint8_t { never, always, if_loopback };
 
 /// A named check of one property of this host, which really reads or tries it. If it throws, the property is missing,
 /// and `cure` says how to fix it.
-struct Check {
+struct HostCheck {
   const char* name;
   Judgement (*look)(const Examination& examination);
   const char* cure;
@@ -36,9 +36,9 @@ struct Check {
 };
 
 /// Returns all checks in display order; together they take some 1.5 s.
-std::span<const Check> doctor_checks();
+std::span<const HostCheck> doctor_checks();
 
 /// Runs a check and returns its result; a check that throws has failed.
-Judgement judge(const Check& check, const Examination& examination);
+Judgement judge(const HostCheck& check, const Examination& examination);
 
 }  // namespace psring::cli

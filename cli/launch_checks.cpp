@@ -30,7 +30,7 @@ std::optional<double> booked_here(worker::TrainSetup& setup, std::size_t agents,
 void check_host(const JobOptions& job, std::size_t agents, std::size_t here, const std::string& listen) {
   const bool loopback = net::is_loopback(net::resolve_endpoint("--listen", listen, 0));
   const Examination examination{.processes = processes_here(job, agents, here)};
-  for (const Check& check : doctor_checks()) {
+  for (const HostCheck& check : doctor_checks()) {
     if (check.at_launch == AtLaunch::never || (check.at_launch == AtLaunch::if_loopback && !loopback)) continue;
     const Judgement judged = judge(check, examination);
     if (judged.level == Level::fail)
