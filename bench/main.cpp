@@ -198,6 +198,7 @@ void add_train_rank(const cli::Flags& program, bench::TrainingRank& rank) {
 
 int run(int argc, char** argv) {
   open_standard_files();
+  raise_open_files_limit();
   tune_allocator();
   cli::CommandLine line("psring-bench: measures psring on this machine, and its baselines",
                         fmt::format("psring {} ({})", cli::kVersion, cli::kCommit));

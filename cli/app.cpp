@@ -66,6 +66,7 @@ App::App() {
 int App::run(int argc, char** argv) const noexcept {
   return guard([&] {
     open_standard_files();
+    raise_open_files_limit();
     tune_allocator();
     return run_command_line(*this, argc, argv);
   });

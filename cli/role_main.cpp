@@ -14,6 +14,7 @@ namespace psring::cli {
 int role_main(const App& app, net::Role role, int argc, char** argv) {
   return App::guard([&] {
     open_standard_files();
+    raise_open_files_limit();
     tune_allocator();
     CommandLine line(fmt::format("psring-{0}: a {0} of a job", to_string(role)),
                      fmt::format("psring {} ({})", kVersion, kCommit));

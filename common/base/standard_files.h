@@ -8,6 +8,10 @@ namespace psring {
 /// and sockets would get these numbers, and the program's output would be written into them. Call it first in main.
 void open_standard_files();
 
+/// Raises the soft limit of open files towards the hard limit, for this process and its children: a role has a few
+/// files for each of its peers.
+void raise_open_files_limit();
+
 /// Writes out all that the program has printed. Throws data if some of it could not be written: a full disk. Call it
 /// last in main, so that no command ends with status 0 without its results.
 void flush_standard_output();

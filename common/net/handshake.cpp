@@ -138,7 +138,7 @@ HandshakeFrame ServerHandshake::on_frame(const FrameHeader& header, std::span<co
 
 HandshakeFrame ServerHandshake::on_hello(const FrameHeader& header, std::span<const std::byte> payload) {
   if (payload.size() != sizeof(Nonce)) return refuse("hello of a wrong size");
-  if (header.job != key_.job_id()) return refuse("another job: its key is not the one that we hold");
+  if (header.job != key_.job_id()) return refuse_key("another job: its key is not the one that we hold");
   client_ = sender_of(header);
   std::copy_n(payload.begin(), sizeof(Nonce), client_nonce_.begin());
   const Mac proof = Transcript{client_nonce_, nonce_, client_, self_}.proof(key_, kServer);
@@ -151,7 +151,7 @@ HandshakeFrame ServerHandshake::on_hello(const FrameHeader& header, std::span<co
 HandshakeFrame ServerHandshake::on_proof(const FrameHeader& header, std::span<const std::byte> payload) {
   const Mac expected = Transcript{client_nonce_, nonce_, client_, self_}.proof(key_, kClient);
   if (sender_of(header) != client_ || header.job != key_.job_id() || !equal_in_constant_time(expected, payload))
-    return refuse("the proof of the job's key is wrong");
+    return refuse_key("the proof of the job's key is wrong");
   state_ = State::open;
   return make_frame(FrameType::accepted, key_, self_, {});
 }
@@ -159,6 +159,11 @@ HandshakeFrame ServerHandshake::on_proof(const FrameHeader& header, std::span<co
 Mac ServerHandshake::secret(std::string_view purpose) const {
   check(open(), "a link that is not open has no secret");
   return Transcript{client_nonce_, nonce_, client_, self_}.secret(key_, purpose);
+}
+
+HandshakeFrame ServerHandshake::refuse_key(std::string_view text) {
+  wrong_key_ = true;
+  return refuse(text);
 }
 
 HandshakeFrame ServerHandshake::refuse(std::string_view text) {

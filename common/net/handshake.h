@@ -86,6 +86,8 @@ class ServerHandshake {
   HandshakeFrame refuse(std::string_view text);
   bool open() const { return state_ == State::open; }
   bool refused() const { return state_ == State::refused; }
+  /// True if the client was refused because it does not hold the job's key.
+  bool wrong_key() const { return wrong_key_; }
   /// The client that proved the key. REQUIRES: open().
   Identity client() const { return client_; }
   /// Returns a secret that only the two ends of this link know; each purpose has a different secret. REQUIRES: open().
@@ -95,11 +97,13 @@ class ServerHandshake {
   enum class State : std::uint8_t { waiting, challenged, open, refused };
   HandshakeFrame on_hello(const FrameHeader& header, std::span<const std::byte> payload);
   HandshakeFrame on_proof(const FrameHeader& header, std::span<const std::byte> payload);
+  HandshakeFrame refuse_key(std::string_view text);
 
   JobKey key_;
   Identity self_;
   Nonce nonce_;
   State state_ = State::waiting;
+  bool wrong_key_ = false;
   Nonce client_nonce_{};
   Identity client_;
 };

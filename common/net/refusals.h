@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <mutex>
@@ -9,8 +10,14 @@
 
 namespace psring::net {
 
-/// Counts connections that were refused because the client did not prove the job's key. Reports them in at most one
-/// line per second. Safe for use from several threads.
+/// Why a listener has not let a client in.
+enum class Refusal : std::uint8_t {
+  wrong_key,   ///< the client's proof of the job's key was wrong
+  unfinished,  ///< the handshake did not come to a proof: silence, garbage, a client that left, or too many at a time
+};
+
+/// Counts connections that were refused. Reports them in at most one line per second and reason. Safe for use from
+/// several threads.
 class Refusals {
  public:
   using Say = std::function<void(const std::string& line)>;
@@ -22,24 +29,28 @@ class Refusals {
   Refusals(const Refusals&) = delete;
   Refusals& operator=(const Refusals&) = delete;
 
-  void add(std::uint64_t count = 1);
+  void add(Refusal why, std::uint64_t count = 1);
+  /// All refusals.
   std::uint64_t total() const;
 
  private:
-  void report(Moment now);
+  struct Count {
+    std::uint64_t total = 0;
+    std::uint64_t reported = 0;
+    Moment next_line = Moment::min();
+  };
+  void report(Refusal why, Moment now);
 
   const std::string name_;
   const Clock& clock_;
   const Say say_;
   mutable std::mutex mutex_;
-  std::uint64_t total_ = 0;  ///< guarded by mutex_, like all members below
-  std::uint64_t reported_ = 0;
-  Moment next_line_ = Moment::min();
+  std::array<Count, 2> counts_;  ///< by reason; guarded by mutex_
 };
 
-/// Counts a refusal; `refusals` may be null.
-inline void count_refusal(Refusals* refusals) {
-  if (refusals != nullptr) refusals->add();
+/// Counts refusals; `refusals` may be null.
+inline void count_refusal(Refusals* refusals, Refusal why, std::uint64_t count = 1) {
+  if (refusals != nullptr && count > 0) refusals->add(why, count);
 }
 
 }  // namespace psring::net

@@ -75,8 +75,10 @@ class CoordinatorService::Impl {
         router_(context_.handle(), ZMQ_ROUTER),
         refusals_("coordinator", clock, std::move(options.on_refusals)),
         // A member that connects again sends a message at its next heartbeat, at the latest.
-        gate_(std::in_place, context_, router_, &refusals_,
-              std::max(ZmqGate::kPatience, 2 * options.plan.heartbeat_interval)),
+        gate_(
+            std::in_place, context_, router_, &refusals_,
+            ZmqGate::Limits{.most = ZmqGate::kMost + options.plan.workers + options.plan.servers + options.plan.agents,
+                            .patience = std::max(ZmqGate::kPatience, 2 * options.plan.heartbeat_interval)}),
         coordinator_(std::move(options.plan), clock.now()) {
     use_curve_server(router_.handle(), key.server_keys(), zap_);
     router_.set(ZMQ_LINGER, 1000);

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import secrets
 import signal
@@ -19,8 +20,8 @@ from capture import Capture
 from support import TINY, ProgramTest, until
 
 STEPS = 10_000  # at first: twice as many where a job was through before it could be attacked
-SILENT = 400  # connections that say nothing, at each port: more than it keeps
-KEPT = 256
+SILENT = 1100  # connections that say nothing, at each port: more than it keeps
+KEPT = 1024
 HEADER = 128
 UNAUTHORISED = 5
 JOBS = {"ps": ["--strategy", "ps", "--servers", 1], "ddp": ["--strategy", "ddp"]}
@@ -112,10 +113,11 @@ class Attack(ProgramTest):
         """At most one line a second of each that refuses; the last says how many in all."""
         found = 0
         for log in (self.folder / run / "logs").glob("*.log"):
-            lines = re.findall(r": refused (\d+) connections .*, (\d+) in all$", log.read_text(), re.M)
-            self.assertLessEqual(len(lines), seconds + 2, log)
-            self.assertEqual(sum(int(count) for count, _ in lines), int(lines[-1][1]) if lines else 0, log)
-            found += int(lines[-1][1]) if lines else 0
+            for kind in ("refused", "closed"):
+                lines = re.findall(rf": {kind} (\d+) connections .*, (\d+) in all$", log.read_text(), re.M)
+                self.assertLessEqual(len(lines), seconds + 2, log)
+                self.assertEqual(sum(int(count) for count, _ in lines), int(lines[-1][1]) if lines else 0, log)
+                found += int(lines[-1][1]) if lines else 0
         self.assertEqual(found, self.refused(run))
 
     def descriptors(self):
@@ -162,9 +164,10 @@ class Attack(ProgramTest):
                         said += 1
         stranger = self.run_program("psring-worker", "--rdzv-endpoint", self.control(), "--key", "wrong.key")
         self.assert_refused(stranger, UNAUTHORISED, "key")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
         silent = [connect(address) for address in ports for _ in range(SILENT)]
         # All but those that a port keeps are hung up on, or wait in its queue.
-        until(lambda: self.descriptors() < 3 * KEPT, f"{self.descriptors()} descriptors")
+        until(lambda: self.descriptors() < 4 * KEPT, f"{self.descriptors()} descriptors")
         self.go_on()
         result = self.finish(attacked)
         for other in silent:

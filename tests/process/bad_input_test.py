@@ -272,7 +272,7 @@ class LostOutput(ProgramTest):
     def test_another_status_remains(self):
         with open("/dev/full", "w") as full:
             result = subprocess.run([BIN / "psring", "doctor"], stdout=full, stderr=subprocess.PIPE, text=True, cwd=self.folder, env=self.environment,
-                                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (80, resource.getrlimit(resource.RLIMIT_NOFILE)[1])))
+                                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80)))
         self.assertEqual((result.returncode, result.stderr), (DATA, ""))  # that a check fails
 
 

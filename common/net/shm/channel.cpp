@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/crowd.h>
 #include <psring/common/net/shm/channel.h>
 #include <psring/common/net/shm/link.h>
 #include <psring/common/net/shm/unix_handshake.h>
@@ -17,8 +18,8 @@
 namespace psring::net {
 namespace {
 
-constexpr std::size_t kMaxPending = 64;  ///< limit of clients that have not proved the key yet; a further client evicts
-                                         ///< the oldest
+constexpr std::size_t kMaxPending = 1024;   ///< limit of clients that have not proved the key yet; see most_crowding
+constexpr int kAcceptsAtATime = 64;         ///< bounds one call, so that many clients do not stall the open links
 constexpr std::size_t kCallsPerLook = 128;  ///< try_receive checks the sockets once in this many calls while frames
                                             ///< flow
 
@@ -60,6 +61,7 @@ class ShmChannel final : public Channel {
   };
   struct Pending {
     Fd socket;
+    pid_t process;  ///< that opened the connection; 0: unknown
     std::unique_ptr<ServerHandshake> handshake;
     Moment deadline;
     bool admitted = false;  ///< the link is open, and no longer pending
@@ -68,6 +70,7 @@ class ShmChannel final : public Channel {
   void watch(const Fd& fd, std::uint32_t events);
   void poll_sockets();
   void accept_clients();
+  void turn_one_away();
   bool advance(Pending& pending);
   void admit(Pending& pending, std::vector<Fd> files);
   [[noreturn]] void drop(std::size_t index, const Error& error);
@@ -162,27 +165,41 @@ void ShmChannel::poll_sockets() {
     const auto at =
         std::find_if(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.socket.get() == fd; });
     if (at == pending_.end() || advance(*at)) continue;
-    if (!at->admitted) count_refusal(options_.refusals);
+    if (!at->admitted)
+      count_refusal(options_.refusals, at->handshake->wrong_key() ? Refusal::wrong_key : Refusal::unfinished);
     pending_.erase(at);
   }
   const Moment now = SystemClock().now();
   const std::size_t late = std::erase_if(pending_, [&](const Pending& p) { return p.deadline <= now; });
-  if (late > 0 && options_.refusals != nullptr) options_.refusals->add(late);
+  count_refusal(options_.refusals, Refusal::unfinished, late);
   if (has_client) accept_clients();
 }
 
 void ShmChannel::accept_clients() {
-  for (std::size_t i = 0; i < kMaxPending; ++i) {  // the next call accepts further clients
+  for (int i = 0; i < kAcceptsAtATime; ++i) {  // the next call accepts further clients
     std::optional<Fd> socket = accept_unix(listener_);
-    if (!socket) return;
-    if (pending_.size() >= kMaxPending) {
-      pending_.erase(pending_.begin());
-      count_refusal(options_.refusals);
+    if (!socket && (errno == EMFILE || errno == ENFILE)) {
+      turn_one_away();  // frees the descriptor
+      socket = accept_unix(listener_);
     }
+    if (!socket) return;
+    if (pending_.size() >= kMaxPending) turn_one_away();
     watch(*socket, EPOLLIN | EPOLLRDHUP);
+    const pid_t process = process_behind(*socket);
     auto handshake = std::make_unique<ServerHandshake>(options_.key, options_.self, random_nonce());
-    pending_.push_back({std::move(*socket), std::move(handshake), SystemClock().now() + options_.handshake_timeout});
+    pending_.push_back(
+        {std::move(*socket), process, std::move(handshake), SystemClock().now() + options_.handshake_timeout});
   }
+}
+
+/// Makes room for a client. Throws data if no client is left that could be turned away: the links need all descriptors.
+void ShmChannel::turn_one_away() {
+  const auto origin = [](const Pending& pending) { return std::optional(static_cast<std::uint64_t>(pending.process)); };
+  const auto chosen = most_crowding(pending_, origin);
+  if (chosen == pending_.end())
+    fail(ErrorKind::data, "no free file descriptor for another client; raise the limit of open files (ulimit -n)");
+  pending_.erase(chosen);
+  count_refusal(options_.refusals, Refusal::unfinished);
 }
 
 /// Advances a handshake by one step. Returns false once it is over, successful or not. A refused client is told why.

@@ -21,8 +21,8 @@ struct TcpOptions {
   bool encrypt = false;                            ///< libsodium's secretstream; the same at both ends
   std::size_t streams = 1;                         ///< sockets of each link that this side opens, 1 to 16
   Nanoseconds silence = std::chrono::seconds(10);  ///< a link is lost when the other end's TCP is silent for this long
-  Nanoseconds handshake_timeout = std::chrono::seconds(5);  ///< the time in which a client has to prove the key
-  Refusals* refusals = nullptr;                             ///< counts connections that do not become links
+  Nanoseconds handshake_timeout = std::chrono::seconds(30);  ///< the time in which a client has to prove the key
+  Refusals* refusals = nullptr;                              ///< counts connections that do not become links
 };
 
 /// The data links of one process over bare TCP sockets, driven by the calling thread. The ring needs this: a hop
@@ -35,8 +35,8 @@ struct TcpOptions {
 /// pooled memory. On a link of several streams, frame k travels on stream k mod n and is delivered in its turn; one
 /// early frame of each stream is held back, so places may be asked for that many frames ahead.
 ///
-/// Clients that have not proved the key cost at most 8 KiB each, and there are at most 256 of them: one more pushes out
-/// the oldest, and each is dropped after `handshake_timeout`. A peer that breaks the protocol loses its link:
+/// Clients that have not proved the key cost at most 8 KiB each, and there are at most 1024 of them: one more pushes out
+/// another (most_crowding), and each is dropped after `handshake_timeout`. A peer that breaks the protocol loses its link:
 /// try_receive throws protocol, and reaches() is false from then on. When a link ends, or the other end's TCP is
 /// silent, try_receive delivers the frames that have arrived, and then throws peer_lost once, naming peer and address;
 /// frames that are sent in between are dropped. A peer that opens a second link is refused, unless the old link is

@@ -65,6 +65,7 @@ class TcpStranger {
   /// then the caller drops the socket. A client that speaks the protocol has been told why.
   bool advance(const Objection& objection);
   bool proved() const { return handshake_.open(); }
+  bool wrong_key() const { return handshake_.wrong_key(); }
   Moment deadline() const { return deadline_; }
 
   /// REQUIRES proved().

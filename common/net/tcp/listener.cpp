@@ -3,14 +3,16 @@
 #include <utility>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/crowd.h>
 #include <psring/common/net/tcp/listener.h>
 #include <psring/common/net/tcp/socket.h>
 
 namespace psring::net {
 namespace {
 
-constexpr std::ptrdiff_t kMaxStrangers = 256;  ///< the most sockets whose clients have not proved the key
-constexpr int kAcceptsAtATime = 64;            ///< bounds one call, so that many clients do not stall the open links
+/// The most sockets whose clients have not proved the key: a link of a large job has several (--streams).
+constexpr std::ptrdiff_t kMaxStrangers = 1024;
+constexpr int kAcceptsAtATime = 64;  ///< bounds one call, so that many clients do not stall the open links
 
 bool unproved(const TcpStranger& stranger) { return !stranger.proved(); }
 
@@ -44,8 +46,8 @@ std::vector<TcpListener::Opened> TcpListener::serve(const Objection& objection) 
     if (at->proved()) {
       ++at;
     } else if (!at->advance(object)) {
+      count_refusal(options_.refusals, at->wrong_key() ? Refusal::wrong_key : Refusal::unfinished);
       at = strangers_.erase(at);
-      count_refusal(options_.refusals);
     } else {
       if (at->proved()) proved.emplace_back(at->client(), at->part());
       ++at;
@@ -70,8 +72,10 @@ void TcpListener::accept() {
 
 void TcpListener::admit(Fd socket) {
   if (std::count_if(strangers_.begin(), strangers_.end(), unproved) >= kMaxStrangers) {
-    strangers_.erase(std::find_if(strangers_.begin(), strangers_.end(), unproved));
-    count_refusal(options_.refusals);
+    strangers_.erase(most_crowding(strangers_, [](const TcpStranger& stranger) {
+      return unproved(stranger) ? std::optional(origin_of(stranger.where())) : std::nullopt;
+    }));
+    count_refusal(options_.refusals, Refusal::unfinished);
   }
   const std::string where = remote_endpoint(socket);
   try {
@@ -109,7 +113,7 @@ std::vector<TcpListener::Opened> TcpListener::take_complete(const std::vector<st
 void TcpListener::expire(Moment now) {
   const std::size_t late =
       std::erase_if(strangers_, [&](const TcpStranger& stranger) { return stranger.deadline() <= now; });
-  if (late > 0 && options_.refusals != nullptr) options_.refusals->add(late);
+  count_refusal(options_.refusals, Refusal::unfinished, late);
 }
 
 }  // namespace psring::net

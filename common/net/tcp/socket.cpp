@@ -133,6 +133,10 @@ std::string remote_endpoint(const Fd& socket) {
   return to_text(address, size);
 }
 
+std::uint64_t origin_of(const std::string& endpoint) {
+  return std::hash<std::string_view>()(std::string_view(endpoint).substr(0, endpoint.rfind(':')));
+}
+
 Keepalive keepalive(Nanoseconds silence) {
   constexpr int kProbes = 3;
   const auto whole = std::chrono::ceil<std::chrono::seconds>(std::min<Nanoseconds>(silence, std::chrono::hours(1)));

@@ -24,6 +24,8 @@ int connect_error(const Fd& socket);
 
 std::string local_endpoint(const Fd& socket);
 std::string remote_endpoint(const Fd& socket);  ///< "?" if the connection has ended
+/// The number of the host in HOST:PORT: equal for all endpoints of one host. See most_crowding.
+std::uint64_t origin_of(const std::string& endpoint);
 
 /// TCP's options for the kernel's probes of an idle connection, which break it after about `silence`; whole seconds.
 struct Keepalive {

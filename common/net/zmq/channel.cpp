@@ -12,6 +12,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/fd.h>
 #include <psring/common/net/channel.h>
+#include <psring/common/net/crowd.h>
 #include <psring/common/net/zmq/channel.h>
 #include <psring/common/net/zmq/dealer.h>
 #include <psring/common/net/zmq/frame.h>
@@ -21,8 +22,8 @@
 namespace psring::net {
 namespace {
 
-/// Limit of unfinished handshakes; a further client evicts the oldest.
-constexpr std::size_t kMaxStrangers = 256;
+/// Limit of unfinished handshakes; see most_crowding.
+constexpr std::size_t kMaxStrangers = 1024;
 /// Limit of handshake frames and unknown frames per try_receive, so that strangers cannot block it.
 constexpr int kHandshakesPerTry = 64;
 constexpr int kLingerMs = 1000;
@@ -75,6 +76,7 @@ class ZmqChannelImpl final : public ZmqChannel {
   struct Stranger {
     std::string routing_id;
     ServerHandshake handshake;
+    std::uint64_t origin;  ///< the client's host
   };
 
   std::optional<Message> receive_routed();
@@ -131,7 +133,8 @@ std::string ZmqChannelImpl::listen(const std::string& address) {
     check(options_.authenticator != nullptr, "an encrypted channel listens only behind an authenticator");
     use_curve_server(router.handle(), options_.key.server_keys(), *options_.authenticator);
   }
-  gate_.emplace(context_, router, options_.refusals, ZmqGate::kPatience, ZmqGate::kHandshakeBytes);
+  gate_.emplace(context_, router, options_.refusals,
+                ZmqGate::Limits{.most = kMaxStrangers, .most_bytes = ZmqGate::kHandshakeBytes});
   if (zmq_bind(router.handle(), address.c_str()) != 0)
     fail(ErrorKind::data, "cannot listen on {}: {}; choose another address with --bind", address, zmq_strerror(errno));
   router_ = std::move(router);
@@ -247,9 +250,10 @@ Message ZmqChannelImpl::checked(const ZmqFrame& frame, Peer peer) {
 void ZmqChannelImpl::advance_handshake(const ZmqFrame& frame) {
   const auto known = std::find_if(strangers_.begin(), strangers_.end(),
                                   [&](const Stranger& s) { return s.routing_id == frame.routing_id; });
-  Stranger stranger = known != strangers_.end()
-                          ? std::move(*known)
-                          : Stranger{frame.routing_id, {options_.key, options_.self, random_nonce()}};
+  Stranger stranger = known != strangers_.end() ? std::move(*known)
+                                                : Stranger{frame.routing_id,
+                                                           {options_.key, options_.self, random_nonce()},
+                                                           std::hash<std::string>()(frame.address)};
   if (known != strangers_.end()) strangers_.erase(known);
   std::optional<Message> message;
   try {
@@ -263,10 +267,12 @@ void ZmqChannelImpl::advance_handshake(const ZmqFrame& frame) {
   HandshakeFrame answer = stranger.handshake.on_frame(message->header, message->payload);
   if (stranger.handshake.open()) answer = admit(stranger, frame, answer);
   if (stranger.handshake.refused()) ++refused_frames_;
+  if (stranger.handshake.wrong_key()) gate_->note_wrong_key(frame.connection);
   const auto lane = std::make_shared<ZmqOutbox::Lane>(outbox_);
   send_frame(router_->handle(), frame.routing_id, lane, answer.header, answer.payload);
   if (answer.header.type != FrameType::challenge) return;
-  if (strangers_.size() >= kMaxStrangers) strangers_.erase(strangers_.begin());
+  if (strangers_.size() >= kMaxStrangers)
+    strangers_.erase(most_crowding(strangers_, [](const Stranger& other) { return std::optional(other.origin); }));
   strangers_.push_back(std::move(stranger));
 }
 

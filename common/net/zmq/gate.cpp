@@ -16,13 +16,22 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/poll.h>
+#include <psring/common/net/crowd.h>
+#include <psring/common/net/tcp/socket.h>
 #include <psring/common/net/zmq/gate.h>
 
 namespace psring::net {
 namespace {
 
-// The event of a successful handshake does not name its connection, so it is not used.
-constexpr int kWatched = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED;
+// The events of handshakes do not name their connections. A connection whose handshake failed ends next.
+constexpr int kWatched =
+    ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
+
+/// True for CURVE handshakes in which one of the keys is wrong.
+bool is_failed_proof(std::uint16_t event, std::int32_t value) {
+  return event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH ||
+         (event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL && value == ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC);
+}
 
 /// Duplicates the descriptor of the socket. Returns nothing if the connection is gone or no descriptor is free.
 Fd hold(int connection) { return Fd(::fcntl(connection, F_DUPFD_CLOEXEC, 0)); }
@@ -44,11 +53,9 @@ void reset(const Fd& socket) {
 
 }  // namespace
 
-ZmqGate::ZmqGate(ZmqContext& context, const ZmqSocket& listener, Refusals* refusals, Nanoseconds patience,
-                 std::uint64_t most_bytes)
+ZmqGate::ZmqGate(ZmqContext& context, const ZmqSocket& listener, Refusals* refusals, const Limits& limits)
     : refusals_(refusals),
-      patience_(patience),
-      most_bytes_(most_bytes),
+      limits_(limits),
       listener_(listener.handle()),
       monitor_(context.handle(), ZMQ_PAIR),
       wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
@@ -70,12 +77,16 @@ ZmqGate::~ZmqGate() {
   zmq_socket_monitor(listener_, nullptr, 0);
 }
 
+void ZmqGate::trust(int connection) { judge(connection, Verdict::trusted); }
+
+void ZmqGate::note_wrong_key(int connection) { judge(connection, Verdict::wrong_key); }
+
 /// Descriptors' numbers are used again: a cookie names the connection, whenever the thread reads it.
-void ZmqGate::trust(int connection) {
+void ZmqGate::judge(int connection, Verdict verdict) {
   const std::optional<std::uint64_t> cookie = cookie_of(connection);
   if (!cookie) return;  // the client has left
   const std::scoped_lock lock(mutex_);
-  trusted_.insert(*cookie);
+  verdicts_[*cookie] = verdict;
 }
 
 void ZmqGate::serve(const std::stop_token& stop) {
@@ -87,12 +98,12 @@ void ZmqGate::serve(const std::stop_token& stop) {
     const Moment next = strangers_.empty() ? kNever : strangers_.front().deadline;
     zmq_poll(items, 3, poll_milliseconds(clock.now(), next));
     const Moment now = clock.now();
-    // `turn_away` reads `trusted_` after bytes were counted: a client that may send more was trusted before it was
+    // `turn_away` reads `verdicts_` after bytes were counted: a client that may send more was trusted before it was
     // told.
     poll_arrivals();
     take_events(now);
     turn_away(now);
-    drop_stale_trust();
+    drop_stale_verdicts();
   }
 }
 
@@ -108,8 +119,9 @@ void ZmqGate::take_events(Moment now) {
     std::memcpy(&event, first, sizeof event);
     std::memcpy(&value, first + sizeof event, sizeof value);
     if (event == ZMQ_EVENT_ACCEPTED) on_accepted(value, now);
+    if (is_failed_proof(event, value)) ++failed_proofs_;
     if (event == ZMQ_EVENT_DISCONNECTED) on_disconnected(value);
-    if (strangers_.size() > 2 * kMost) turn_away(now);  // limits the list during a burst
+    if (strangers_.size() > 2 * limits_.most) turn_away(now);  // limits the list during a burst
   }
 }
 
@@ -118,13 +130,15 @@ void ZmqGate::take_events(Moment now) {
 void ZmqGate::on_accepted(int connection, Moment now) {
   Fd held = hold(connection);
   if (!held && errno == EMFILE && !strangers_.empty()) {
-    turn_away_oldest();
+    turn_away_of_most();
     held = hold(connection);
   }
-  if (!held) return count_refusal(refusals_);  // the connection is gone
+  if (!held) return count_refusal(refusals_, Refusal::unfinished);  // the connection is gone
   const std::uint64_t cookie = cookie_of(held.get()).value_or(0);
-  const Stranger& stranger = strangers_.emplace_back(++accepted_, connection, std::move(held), cookie, now + patience_);
-  if (most_bytes_ == UINT64_MAX) return;
+  const std::uint64_t origin = origin_of(remote_endpoint(held));
+  const Stranger& stranger =
+      strangers_.emplace_back(++accepted_, connection, std::move(held), cookie, origin, now + limits_.patience);
+  if (limits_.most_bytes == UINT64_MAX) return;
   epoll_event event{};
   event.events = EPOLLIN | EPOLLET;  // one event per arrival, although ZeroMQ reads the data
   event.data.u64 = stranger.number;
@@ -133,8 +147,9 @@ void ZmqGate::on_accepted(int connection, Moment now) {
 }
 
 void ZmqGate::poll_arrivals() {
-  epoll_event events[kMost];
-  const int count = ::epoll_wait(arrivals_.get(), events, kMost, 0);
+  constexpr int kAtATime = 256;
+  epoll_event events[kAtATime];
+  const int count = ::epoll_wait(arrivals_.get(), events, kAtATime, 0);
   for (int i = 0; i < count; ++i) {
     const auto stranger = std::find_if(strangers_.begin(), strangers_.end(),
                                        [&](const Stranger& other) { return other.number == events[i].data.u64; });
@@ -146,21 +161,30 @@ bool ZmqGate::sent_too_much(const Stranger& stranger) const {
   tcp_info info{};
   socklen_t size = sizeof info;
   return ::getsockopt(stranger.held.get(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0 &&
-         info.tcpi_bytes_received > most_bytes_;
+         info.tcpi_bytes_received > limits_.most_bytes;
 }
 
 void ZmqGate::on_disconnected(int connection) {
-  std::erase_if(strangers_, [&](const Stranger& stranger) {
+  const bool failed_proof = failed_proofs_ > 0;
+  if (failed_proof) --failed_proofs_;
+  std::erase_if(strangers_, [&](Stranger& stranger) {
     if (stranger.connection != connection) return false;
-    if (!is_trusted(stranger)) count_refusal(refusals_);
+    const std::optional<Verdict> verdict = verdict_of(stranger);
+    stranger.wrong_key = stranger.wrong_key || failed_proof || verdict == Verdict::wrong_key;
+    if (verdict != Verdict::trusted) count(stranger);
     unwatch(stranger);
     return true;
   });
 }
 
-bool ZmqGate::is_trusted(const Stranger& stranger) {
+std::optional<ZmqGate::Verdict> ZmqGate::verdict_of(const Stranger& stranger) {
   const std::scoped_lock lock(mutex_);
-  return trusted_.contains(stranger.cookie);
+  const auto found = verdicts_.find(stranger.cookie);
+  return found == verdicts_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void ZmqGate::count(const Stranger& stranger) {
+  count_refusal(refusals_, stranger.wrong_key ? Refusal::wrong_key : Refusal::unfinished);
 }
 
 /// Closing our duplicate does not end the epoll watch, because ZeroMQ still has the socket open.
@@ -168,23 +192,30 @@ void ZmqGate::unwatch(const Stranger& stranger) const {
   ::epoll_ctl(arrivals_.get(), EPOLL_CTL_DEL, stranger.held.get(), nullptr);
 }
 
-/// Removes the oldest stranger at once, so that its disconnect event is not counted as a second refusal.
-void ZmqGate::turn_away_oldest() {
-  hang_up(strangers_.front());
-  strangers_.pop_front();
+/// Removes the stranger at once, so that its disconnect event is not counted as a second refusal.
+void ZmqGate::turn_away(std::deque<Stranger>::iterator stranger) {
+  hang_up(*stranger);
+  strangers_.erase(stranger);
+}
+
+void ZmqGate::turn_away_of_most() {
+  turn_away(most_crowding(strangers_, [](const Stranger& stranger) { return std::optional(stranger.origin); }));
 }
 
 void ZmqGate::hang_up(const Stranger& stranger) {
-  count_refusal(refusals_);  // before the client can see the shutdown
+  count(stranger);  // before the client can see the shutdown
   unwatch(stranger);
   ::shutdown(stranger.held.get(), SHUT_RDWR);
 }
 
+/// A client whose proof was wrong stays for now: the answer that tells it so is on its way.
 void ZmqGate::turn_away(Moment now) {
   std::set<std::uint64_t> matched;
-  std::erase_if(strangers_, [&](const Stranger& stranger) {
-    if (is_trusted(stranger)) {
-      matched.insert(stranger.cookie);
+  std::erase_if(strangers_, [&](Stranger& stranger) {
+    const std::optional<Verdict> verdict = verdict_of(stranger);
+    if (verdict) matched.insert(stranger.cookie);
+    if (verdict == Verdict::wrong_key) stranger.wrong_key = true;
+    if (verdict == Verdict::trusted) {
       unwatch(stranger);
       return true;
     }
@@ -194,17 +225,19 @@ void ZmqGate::turn_away(Moment now) {
     return true;
   });
   flooding_.clear();
-  while (!strangers_.empty() && (strangers_.size() > kMost || strangers_.front().deadline <= now)) turn_away_oldest();
+  while (!strangers_.empty() && strangers_.front().deadline <= now) turn_away(strangers_.begin());
+  while (strangers_.size() > limits_.most) turn_away_of_most();
   const std::scoped_lock lock(mutex_);
-  for (const std::uint64_t cookie : matched) trusted_.erase(cookie);
+  for (const std::uint64_t cookie : matched) verdicts_.erase(cookie);
 }
 
-/// ZeroMQ reports a connection before the connection can be trusted. So if a cookie is no stranger's for a whole round,
+/// ZeroMQ reports a connection before the connection can be judged. So if a cookie is no stranger's for a whole round,
 /// that client has left.
-void ZmqGate::drop_stale_trust() {
+void ZmqGate::drop_stale_verdicts() {
   const std::scoped_lock lock(mutex_);
-  std::erase_if(trusted_, [this](std::uint64_t cookie) { return unmatched_.contains(cookie); });
-  unmatched_ = trusted_;
+  std::erase_if(verdicts_, [this](const auto& verdict) { return unmatched_.contains(verdict.first); });
+  unmatched_.clear();
+  for (const auto& [cookie, verdict] : verdicts_) unmatched_.insert(cookie);
 }
 
 int connection_of(zmq_msg_t& message) { return zmq_msg_get(&message, ZMQ_SRCFD); }

@@ -3,7 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -18,20 +20,24 @@ namespace psring::net {
 
 /// Bounds the resources that strangers (connections that have not proved the key) can use on a listening ZeroMQ socket.
 /// ZeroMQ itself accepts and keeps every connection, and holds the parts of a message in memory until the last part
-/// arrives. At most kMost strangers stay; a further stranger evicts the oldest. A stranger may stay at most `patience`,
-/// and send at most `most_bytes`. A separate thread enforces these limits, so that descriptors and memory stay bounded
-/// even if the socket's owner is busy.
+/// arrives. A separate thread enforces limits, so that descriptors and memory stay bounded even if the socket's owner
+/// is busy.
 class ZmqGate {
  public:
-  static constexpr std::size_t kMost = 256;
-  static constexpr Nanoseconds kPatience = std::chrono::seconds(5);  ///< default
+  static constexpr std::size_t kMost = 256;                           ///< default
+  static constexpr Nanoseconds kPatience = std::chrono::seconds(30);  ///< default
+  struct Limits {
+    std::size_t most = kMost;          ///< the most strangers; a further stranger pushes out another (most_crowding)
+    Nanoseconds patience = kPatience;  ///< the time that a stranger may stay
+    /// The bytes that a stranger may send. With a limit, peers must wait for the listener's answer before they send
+    /// more.
+    std::uint64_t most_bytes = UINT64_MAX;
+  };
   /// The handshakes of ZMTP, CURVE and handshake.h together need less than 2 KiB.
   static constexpr std::uint64_t kHandshakeBytes = 16384;
 
-  /// Create the gate before the listener binds, and destroy it before the listener. `refusals` may be null. With a
-  /// limit of `most_bytes`, peers must wait for the listener's answer before they send more.
-  ZmqGate(ZmqContext& context, const ZmqSocket& listener, Refusals* refusals, Nanoseconds patience = kPatience,
-          std::uint64_t most_bytes = UINT64_MAX);
+  /// Create the gate before the listener binds, and destroy it before the listener. `refusals` may be null.
+  ZmqGate(ZmqContext& context, const ZmqSocket& listener, Refusals* refusals, const Limits& limits);
   ~ZmqGate();
   ZmqGate(const ZmqGate&) = delete;
   ZmqGate& operator=(const ZmqGate&) = delete;
@@ -39,14 +45,19 @@ class ZmqGate {
   /// Marks a connection that has proved the key, so that it may stay. `connection`: its descriptor, see
   /// `connection_of`. Safe from any thread.
   void trust(int connection);
+  /// Marks a connection whose proof of the key was wrong: it is counted so. Safe from any thread.
+  void note_wrong_key(int connection);
 
  private:
+  enum class Verdict : std::uint8_t { trusted, wrong_key };
   struct Stranger {
     std::uint64_t number = 0;  ///< counts all strangers
     int connection = -1;       ///< ZeroMQ's descriptor
     Fd held;                   ///< duplicate for the same socket: another file may reuse ZeroMQ's number
     std::uint64_t cookie = 0;  ///< the socket's, which no other socket gets
+    std::uint64_t origin = 0;  ///< the client's host
     Moment deadline;
+    bool wrong_key = false;
   };
 
   void serve(const std::stop_token& stop);
@@ -55,16 +66,18 @@ class ZmqGate {
   void poll_arrivals();
   bool sent_too_much(const Stranger& stranger) const;
   void on_disconnected(int connection);
-  bool is_trusted(const Stranger& stranger);
+  void judge(int connection, Verdict verdict);
+  std::optional<Verdict> verdict_of(const Stranger& stranger);
   void turn_away(Moment now);
-  void turn_away_oldest();
-  void drop_stale_trust();
+  void turn_away(std::deque<Stranger>::iterator stranger);
+  void turn_away_of_most();
+  void drop_stale_verdicts();
   void hang_up(const Stranger& stranger);
+  void count(const Stranger& stranger);
   void unwatch(const Stranger& stranger) const;
 
   Refusals* const refusals_;
-  const Nanoseconds patience_;
-  const std::uint64_t most_bytes_;
+  const Limits limits_;
   void* const listener_;
   ZmqSocket monitor_;
   const Fd wake_;
@@ -72,9 +85,11 @@ class ZmqGate {
   std::deque<Stranger> strangers_;    ///< oldest first; used by the thread only, like the members below
   std::set<std::uint64_t> flooding_;  ///< strangers that sent too much
   std::uint64_t accepted_ = 0;
-  std::set<std::uint64_t> unmatched_;  ///< trusted_ at the end of the last round
+  std::uint64_t failed_proofs_ = 0;    ///< CURVE handshakes that failed by the key; their connections end next
+  std::set<std::uint64_t> unmatched_;  ///< the cookies of verdicts_ at the end of the last round
   std::mutex mutex_;
-  std::set<std::uint64_t> trusted_;  ///< guarded by mutex_: cookies that were trusted, and may be strangers' still
+  std::map<std::uint64_t, Verdict>
+      verdicts_;  ///< guarded by mutex_: by cookie, of sockets that may be strangers' still
   std::jthread thread_;
 };
 

@@ -36,8 +36,8 @@ bool is_open(const Fd& socket) {
 }
 
 struct Port {
-  explicit Port(Nanoseconds patience = ZmqGate::kPatience, std::uint64_t most_bytes = UINT64_MAX)
-      : gate(std::make_unique<ZmqGate>(context, router, &refusals, patience, most_bytes)) {
+  explicit Port(const ZmqGate::Limits& limits = {})
+      : gate(std::make_unique<ZmqGate>(context, router, &refusals, limits)) {
     REQUIRE(zmq_bind(router.handle(), "tcp://127.0.0.1:0") == 0);
     endpoint = router.get_text(ZMQ_LAST_ENDPOINT).substr(6);
   }
@@ -76,21 +76,34 @@ TEST_CASE("refusals are told of in one line a second, and none is left out") {
   std::vector<std::string> lines;
   {
     Refusals refusals("server 1", clock, [&](const std::string& line) { lines.push_back(line); });
-    for (int i = 0; i < 1000; ++i) refusals.add();
+    for (int i = 0; i < 1000; ++i) refusals.add(Refusal::wrong_key);
     CHECK(lines ==
           std::vector<std::string>{"server 1: refused 1 connections that did not prove the job's key, 1 in all"});
     clock.at += std::chrono::milliseconds(999);
-    refusals.add();
+    refusals.add(Refusal::wrong_key);
     CHECK(lines.size() == 1);
     clock.at += std::chrono::milliseconds(1);
-    refusals.add(8);
+    refusals.add(Refusal::wrong_key, 8);
     REQUIRE(lines.size() == 2);
     CHECK(lines[1] == "server 1: refused 1008 connections that did not prove the job's key, 1009 in all");
-    refusals.add();
+    refusals.add(Refusal::wrong_key);
     CHECK(refusals.total() == 1010);
   }
   REQUIRE(lines.size() == 3);
   CHECK(lines[2] == "server 1: refused 1 connections that did not prove the job's key, 1010 in all");
+}
+
+TEST_CASE("no line speaks of the key if no proof was wrong") {
+  test::HandClock clock{Moment{} + std::chrono::hours(1)};
+  std::vector<std::string> lines;
+  Refusals refusals("server 1", clock, [&](const std::string& line) { lines.push_back(line); });
+  refusals.add(Refusal::unfinished, 3);
+  refusals.add(Refusal::wrong_key);
+  CHECK(lines == std::vector<std::string>{
+                     "server 1: closed 3 connections whose handshake was not finished, 3 in all",
+                     "server 1: refused 1 connections that did not prove the job's key, 1 in all",
+                 });
+  CHECK(refusals.total() == 4);
 }
 
 TEST_CASE("nobody refused, nothing said") {
@@ -109,7 +122,7 @@ TEST_CASE("of strangers at a port of ZeroMQ's so many stay, and the oldest go") 
 }
 
 TEST_CASE("a stranger that says nothing is hung up on") {
-  const Port port(std::chrono::milliseconds(1));
+  const Port port({.patience = std::chrono::milliseconds(1)});
   CHECK(hung_up(port.connect()));
   CHECK(port.refusals.total() == 1);
 }
@@ -139,7 +152,7 @@ TEST_CASE("who has proved the key stays, and who leaves by himself is counted on
 
 // The gate's thread may read that a client was accepted only after the client was trusted and has sent a lot.
 TEST_CASE("a client that was trusted may send a lot at once, however late the gate hears of it") {
-  Port port(ZmqGate::kPatience, 1000);
+  Port port({.most_bytes = 1000});
   port.router.set(ZMQ_RCVTIMEO, 20'000);
   const std::vector<char> many(20'000);
   std::vector<char> part(many.size());
