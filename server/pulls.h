@@ -16,7 +16,7 @@ struct WaitingPull {
   net::Peer worker;
   net::FrameHeader header;      ///< header.version is the version that the worker waits for
   std::span<std::byte> memory;  ///< the worker's own memory for the answer; empty if the transport has no access to it
-  std::shared_ptr<const void> holder;  ///< keeps that memory mapped; shared with the frame that asked
+  std::shared_ptr<const void> holder;  ///< keeps that memory mapped, and nothing of the request's payload
   bool stored = false;                 ///< an update has stored the answer into `memory` already
 };
 

@@ -110,6 +110,7 @@ void Follower::on_message(Message message, std::vector<Outgoing>& out) {
     // The acknowledgement below lets the sender overwrite the gradient, so the shard has to copy a push that it keeps.
     if (has_gradient(header.relayed)) passed_on.flags |= FrameHeader::kWantAck;
     message.reply_space = {};
+    message.reply_holder = nullptr;
     std::vector<Outgoing> dropped;
     shard_.on_message(std::move(message), dropped);
   }

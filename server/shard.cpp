@@ -216,7 +216,7 @@ void Shard::on_pull(Message& message, Answers& answers) {
   if (!stored.trained && (options_.optimizer == nullptr || header.version > stored.version))
     fail(ErrorKind::protocol, "a pull of version {} of unit {}, which is not trained", header.version, header.unit);
   check_version(piece, header.version);
-  pulls_.add(piece, {header.sender(), header, message.reply_space, std::move(message.holder)});
+  pulls_.add(piece, {header.sender(), header, message.reply_space, std::move(message.reply_holder)});
   answer_pulls(piece, answers);
 }
 

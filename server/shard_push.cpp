@@ -26,7 +26,7 @@ void Shard::on_push(Message message, Answers& answers) {
   const FrameHeader header = message.header;
   if (header.type == FrameType::push_pull) {
     check_version(piece, header.step + 1);
-    WaitingPull pull{header.sender(), header, message.reply_space, message.holder};
+    WaitingPull pull{header.sender(), header, message.reply_space, message.reply_holder};
     pull.header.version = header.step + 1;
     pulls_.add(piece, std::move(pull));
   }

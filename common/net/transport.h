@@ -20,6 +20,7 @@ struct Message {
   /// is not copied. Empty if the transport does not support it.
   std::span<std::byte> reply_space;
   std::shared_ptr<const void> holder;  ///< shared with the owner of the bytes: a pooled buffer, a mapping
+  std::shared_ptr<const void> reply_holder = nullptr;  ///< keeps `reply_space` mapped; shared with its mapping
 };
 
 /// Default for the bytes that a sender with priorities has in flight to each peer.
@@ -33,6 +34,14 @@ using Place = std::function<std::span<std::byte>(const FrameHeader&)>;
 
 /// Ordered, reliable frames between this process and its linked peers. The peers and the links are fixed when the
 /// transport is made. Belongs to one thread, except `wake`. Counts all bytes in the byte ledger.
+///
+/// Flow control. A link has bounded buffers: shared memory, the kernel's socket buffers, a library's queues. A frame
+/// occupies them until the receiver's `receive` returns the frame; a message that the receiver keeps lies in memory of
+/// the receiver or of the sender, never in the link. A frame that does not fit waits at its sender, in memory that the
+/// sender lends until the protocol's answer. So links cannot deadlock, whatever the processes keep and in whatever
+/// order the frames come: a sender waits only for its receiver to call `receive`, and a receiver that waits is in
+/// `receive`, because `send` never waits. No process waits for a third one, so that the waits form no cycle. The
+/// protocol bounds the receiver's memory: a shard keeps at most one push for each worker, micro-batch and piece.
 class Transport {
  public:
   virtual ~Transport() = default;

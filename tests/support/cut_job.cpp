@@ -192,7 +192,7 @@ void CutJob::send(Peer from, std::vector<Outgoing>& frames) {
       const auto& worker = workers_[from.rank];
       const FrameType type = frame.header.type;
       if (type == FrameType::pull || type == FrameType::push_pull) message.reply_space = worker->space(frame.header);
-      message.holder = worker;
+      message.holder = message.reply_holder = worker;
     }
     if (rules_.eager && frame.header.type == FrameType::replicated && frame.header.version > 0) continue;
     links_[{from, frame.to}].push_back(std::move(message));

@@ -2,7 +2,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -90,44 +89,12 @@ struct ShmLink::Memory {
   const Fd& bell(Side side) const { return files[side == kServer ? 2 : 3]; }
   void tell_peer(std::uint64_t event) const { signal_event(rings.wants[other()].value, event, bell(other())); }
 
-  /// Returns bounced bytes to the sender in order, even if their messages are released out of order.
-  void release(std::uint64_t end) {
-    const std::scoped_lock lock(mutex);
-    for (auto& held : leases)
-      if (held.end == end) held.done = true;
-    std::uint64_t free_to = 0;
-    for (; !leases.empty() && leases.front().done; leases.pop_front()) free_to = leases.front().end;
-    if (free_to == 0) return;
-    in().bounce_tail.store(free_to, std::memory_order_seq_cst);
-    tell_peer(kSpace);
-  }
-
-  struct Held {
-    std::uint64_t end;
-    bool done;
-  };
-
   const Side me;
   const std::array<Fd, kFiles> files;
   const Mapping rings_map;
   const std::unique_ptr<Mapping> peer_arena;  ///< on the server only
   const std::span<std::byte> arena;
   Rings& rings;
-
-  std::mutex mutex;
-  std::deque<Held> leases;         ///< guarded by mutex
-  std::uint64_t bounce_taken = 0;  ///< end of the last lease
-};
-
-/// Keeps one bounced payload alive.
-struct ShmLink::Lease {
-  Lease(std::shared_ptr<Memory> owner, std::uint64_t until) : memory(std::move(owner)), end(until) {}
-  Lease(const Lease&) = delete;
-  Lease& operator=(const Lease&) = delete;
-  ~Lease() { memory->release(end); }
-
-  const std::shared_ptr<Memory> memory;
-  const std::uint64_t end;
 };
 
 namespace {
@@ -256,22 +223,23 @@ Message ShmLink::resolve(const FrameHeader& header, std::uint64_t place, std::ui
   if (header.sender() != peer_) fail(ErrorKind::protocol, "a frame claims to come from {}", to_string(header.sender()));
   const std::size_t bytes = header.payload_bytes;
   const auto& arena = memory_->arena;
-  Message message{header, {}, reply_space(header), memory_};
+  Message message{header, {}, reply_space(header), memory_, memory_};
   if (place == kNone && bytes == 0) return message;
   const bool aligned = position % (place == kBounce ? kLine : size_bytes(header.dtype)) == 0;
   if (place == kArena && aligned && bytes > 0 && position < arena.size() && bytes <= arena.size() - position) {
     message.payload = arena.subspan(position, bytes);
     return message;
   }
-  const std::scoped_lock lock(memory_->mutex);
-  const std::uint64_t taken = memory_->bounce_taken;
-  if (place != kBounce || !aligned || bytes == 0 || position < taken || position - taken > 2 * kBounceBytes ||
-      position % kBounceBytes + bytes > kBounceBytes)
+  if (place != kBounce || !aligned || bytes == 0 || position < bounce_taken_ ||
+      position - bounce_taken_ > 2 * kBounceBytes || position % kBounceBytes + bytes > kBounceBytes)
     fail(ErrorKind::protocol, "a payload of {} bytes lies outside of the shared memory", bytes);
-  message.payload = {memory_->in_bounce() + position % kBounceBytes, bytes};
-  memory_->leases.push_back({position + bytes, false});
-  memory_->bounce_taken = position + bytes;
-  message.holder = std::make_shared<Lease>(memory_, position + bytes);
+  const std::shared_ptr<std::byte> block = pool_->take(bytes);
+  std::memcpy(block.get(), memory_->in_bounce() + position % kBounceBytes, bytes);
+  bounce_taken_ = position + bytes;
+  memory_->in().bounce_tail.store(bounce_taken_, std::memory_order_seq_cst);
+  memory_->tell_peer(kSpace);
+  message.payload = {block.get(), bytes};
+  message.holder = block;
   return message;
 }
 

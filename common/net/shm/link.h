@@ -11,6 +11,7 @@
 
 #include <psring/common/base/fd.h>
 #include <psring/common/device/arena.h>
+#include <psring/common/net/block_pool.h>
 #include <psring/common/net/transport.h>
 
 namespace psring::net {
@@ -22,8 +23,9 @@ namespace psring::net {
 ///   entry      := header (128 B) place (0 none, 1 arena, 2 bounce) position
 ///
 /// A payload in the client's arena travels as its offset. Any other payload is copied into the bounce region, a ring of
-/// kBounceBytes; only touched pages of the ring use memory. While the ring is full, frames wait in order, and continue
-/// when this end receives. A receiver that never releases bounced payloads blocks their sender.
+/// kBounceBytes; only touched pages of the ring use memory. While a ring is full, frames wait in order, and continue
+/// when this end receives. `try_receive` copies the payload out of the bounce region into a block of the receiver, so
+/// a message that the receiver keeps occupies nothing that a sender waits for (see Transport).
 ///
 /// Neither end trusts the other: each word of the peer is read once, checked, then used. Invalid words are protocol
 /// errors, and the caller must drop the link. Belongs to one thread; messages may be released in any thread, and after
@@ -53,7 +55,6 @@ class ShmLink {
 
  private:
   struct Memory;
-  struct Lease;
   struct Queued {
     FrameHeader header;
     std::span<const std::byte> payload;
@@ -69,11 +70,13 @@ class ShmLink {
   const Peer self_;
   const Peer peer_;
   const std::shared_ptr<Memory> memory_;  ///< shared with the messages that point into it
-  std::uint64_t head_ = 0;                ///< entries sent
-  std::uint64_t seen_tail_ = 0;           ///< entries that the peer has taken, as last read
-  std::uint64_t tail_ = 0;                ///< entries received
+  const std::shared_ptr<BlockPool> pool_ = std::make_shared<BlockPool>();  ///< shared with the blocks of messages
+  std::uint64_t head_ = 0;                                                 ///< entries sent
+  std::uint64_t seen_tail_ = 0;  ///< entries that the peer has taken, as last read
+  std::uint64_t tail_ = 0;       ///< entries received
   std::uint64_t bounce_head_ = 0;
   std::uint64_t bounce_floor_ = 0;  ///< all bytes before were free when the ring last restarted
+  std::uint64_t bounce_taken_ = 0;  ///< end of the last payload that was copied out of the incoming bounce region
   std::deque<Queued> queue_;
   std::size_t queued_bytes_ = 0;
 };

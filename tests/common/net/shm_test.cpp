@@ -11,9 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <psring/common/base/standard_files.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/net/host.h>
 #include <psring/common/net/shm/link.h>
+#include <psring/common/net/shm/unix_handshake.h>
 #include <psring/common/net/unix_socket.h>
 #include <psring/tests/support/shm_cluster.h>
 
@@ -165,7 +167,7 @@ TEST_CASE("an answer finds space only where one was asked for") {
   CHECK(names(error, "worker 0"));
 }
 
-TEST_CASE("payloads outside of the arena wait for room in order, and none is lost") {
+TEST_CASE("payloads outside of the arena wait for room in order, which kept messages do not take") {
   ShmCluster cluster(1);
   Transport& client = *cluster.clients[0];
   static constexpr std::size_t kCount = 30;
@@ -183,16 +185,19 @@ TEST_CASE("payloads outside of the arena wait for room in order, and none is los
   std::vector<Message> held;
   for (std::size_t i = 0; i < kCount; ++i) {
     std::optional<Message> message;
-    while (!(message = cluster.server->receive(Moment::min()))) {
-      held.erase(held.begin());       // makes room ...
-      client.receive(Moment::min());  // ... that the client uses
+    for (int looks = 0; looks < 10 && !message; ++looks) {
+      client.receive(Moment::min());  // uses the room that the server has made
+      message = cluster.server->receive(Moment::min());
     }
+    REQUIRE(message);
     CHECK(message->header.step == i);
     REQUIRE(message->payload.size() == sent[i].size() * sizeof(std::uint32_t));
     REQUIRE(std::memcmp(message->payload.data(), sent[i].data(), message->payload.size()) == 0);
     held.push_back(std::move(*message));
   }
   CHECK(client.in_flight_bytes(kServer) == 0);
+  for (std::size_t i = 0; i < kCount; ++i)
+    CHECK(std::memcmp(held[i].payload.data(), sent[i].data(), held[i].payload.size()) == 0);
 }
 
 TEST_CASE("a sender that sleeps is woken when there is room again") {
@@ -379,6 +384,77 @@ TEST_CASE("strangers that say nonsense, or nothing, disturb nobody") {
   }
   cluster.clients[0]->send(kServer, frame(FrameType::pull), {});
   CHECK(next(*cluster.server).header.sender() == worker(0));
+}
+
+namespace {
+
+/// A client that goes through its handshake packet by packet.
+struct SlowClient {
+  SlowClient(const ShmCluster& cluster, std::uint32_t rank)
+      : arena(4096),
+        link(worker(rank), kServer, arena),
+        socket(connect_unix(cluster.name, in(20))),
+        handshake(cluster.key, {worker(rank), 0}, kServer, cluster.name, random_nonce()) {
+    send_frame(socket, handshake.start());
+  }
+  /// Takes the server's next packet, and answers it.
+  void go_on() {
+    const Packet packet = receive_packet(socket, in(60));
+    const auto [header, payload] = parse_frame(packet);
+    if (const auto next = handshake.on_frame(header, payload)) send_frame(socket, *next, link.files());
+  }
+
+  Arena arena;
+  ShmLink link;
+  Fd socket;
+  ClientHandshake handshake;
+};
+
+}  // namespace
+
+TEST_CASE("many clients whose handshakes begin at once are all let in") {
+  raise_open_files_limit();
+  constexpr std::uint32_t kClients = 160;
+  ShmCluster cluster(0);
+  std::vector<std::unique_ptr<SlowClient>> clients;
+  for (std::uint32_t rank = 0; rank < kClients; ++rank) clients.push_back(std::make_unique<SlowClient>(cluster, rank));
+  const Attendant attendant(*cluster.server);
+  for (int packet = 0; packet < 2; ++packet)
+    for (const auto& client : clients) client->go_on();
+  for (const auto& client : clients) CHECK(client->handshake.open());
+}
+
+TEST_CASE("a crowd of silent strangers pushes out its own, not a client of another process") {
+  raise_open_files_limit();
+  constexpr int kCrowd = 1100;  // more than the server keeps
+  ShmCluster cluster(0);
+  SlowClient client(cluster, 3);
+  int ready[2];
+  int done[2];
+  REQUIRE(::pipe(ready) == 0);
+  REQUIRE(::pipe(done) == 0);
+  const pid_t crowd = ::fork();
+  REQUIRE(crowd >= 0);
+  if (crowd == 0) {
+    std::vector<Fd> silent;
+    for (int i = 0; i < kCrowd; ++i) silent.push_back(connect_unix(cluster.name, in(60)));
+    char byte = 1;
+    if (::write(ready[1], &byte, 1) != 1) ::_exit(1);
+    ::close(done[1]);
+    ::_exit(::read(done[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  {
+    const Attendant attendant(*cluster.server);
+    client.go_on();
+    char byte = 0;
+    REQUIRE(::read(ready[0], &byte, 1) == 1);
+    client.go_on();
+    CHECK(client.handshake.open());
+  }
+  ::close(done[1]);
+  int status = 0;
+  REQUIRE(::waitpid(crowd, &status, 0) == crowd);
+  CHECK(status == 0);
 }
 
 TEST_CASE("memory that could hurt the server is refused") {
