@@ -80,6 +80,11 @@ class ControlLink::Impl {
     ::eventfd_write(wake_.get(), 1);
   }
 
+  void check() {
+    const std::scoped_lock lock(mutex_);
+    member_.wait(clock_.now());
+    member_.throw_if_broken();
+  }
   std::vector<Member> members(Moment deadline) const {
     std::unique_lock lock(mutex_);
     wait(lock, deadline, "the other members", [&] { return member_.members() || member_.broken(); });
@@ -205,7 +210,7 @@ class ControlLink::Impl {
   void send_outgoing(ControlSocket& socket) {
     std::vector<ControlOutbox::Bytes> outgoing;
     change([&] {
-      outgoing = member_.take_outgoing(clock_.now());
+      outgoing = member_.take_outgoing(clock_.now(), received_bytes());
       return false;
     });
     for (const ControlOutbox::Bytes& bytes : outgoing) socket.send(bytes);
@@ -228,6 +233,9 @@ class ControlLink::Impl {
     if (!changed) return;
     const std::scoped_lock lock(changed_mutex_);
     if (changed_) changed_();
+  }
+  std::uint64_t received_bytes() const {
+    return options_.bytes == nullptr ? 0 : options_.bytes->received_bytes();
   }
   bool is_gone() const {
     return ask([](const ControlMember& member) { return member.gone().has_value(); });
@@ -289,9 +297,7 @@ control::Interruption ControlLink::interrupted() const {
 Nanoseconds ControlLink::clock_offset() const {
   return impl_->ask([](const ControlMember& member) { return member.clock_offset(); });
 }
-void ControlLink::check() const {
-  impl_->ask([](const ControlMember& member) { member.throw_if_broken(); });
-}
+void ControlLink::check() const { impl_->check(); }
 
 std::vector<Member> ControlLink::members(Moment deadline) const { return impl_->members(deadline); }
 void ControlLink::await_epoch(Moment deadline) { impl_->await_epoch(deadline); }

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <psring/common/base/byte_ledger.h>
 #include <psring/common/base/clock.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/key.h>
@@ -36,6 +37,7 @@ class ControlLink {
     std::function<void()> while_joining = {};  ///< called now and then; an exception that it throws ends joining
     int stop_fd = -1;                          ///< when this is readable, joining ends with a timeout; -1: none
     bool asks = true;                          ///< for a worker: it calls may_begin
+    const ByteLedger* bytes = nullptr;         ///< counts the bytes that the member receives; null: none
   };
 
   /// Joins the job. Throws unauthorised if the coordinator does not hold the same key, timeout if no coordinator
@@ -93,7 +95,9 @@ class ControlLink {
   /// Works after an abort, too. Throws timeout, and peer_lost if the coordinator has gone.
   void flush(Moment deadline);
 
-  void check() const;   ///< throws the latched error
+  /// Throws the latched error. A thread that waits for a peer calls this at least every 100 ms; heartbeats then tell
+  /// for how long the member has only waited.
+  void check() const;
   bool failed() const;  ///< is an error latched?
   /// For a server: the workers are done. For a worker or an agent: the job has ended well.
   bool finished() const;

@@ -211,10 +211,11 @@ ControlMember::Look ControlMember::look(Moment now) {
   return {};
 }
 
-std::vector<ControlOutbox::Bytes> ControlMember::take_outgoing(Moment now) {
+std::vector<ControlOutbox::Bytes> ControlMember::take_outgoing(Moment now, std::uint64_t received) {
   std::vector<ControlOutbox::Bytes> outgoing = outbox_.take();
   if (watch_.take_heartbeat(now))
-    outgoing.push_back(encode_control(control::Heartbeat{now.time_since_epoch(), outbox_.add_heartbeat()}));
+    outgoing.push_back(
+        encode_control(control::Heartbeat{now.time_since_epoch(), outbox_.add_heartbeat(), idle_.idle(received, now)}));
   return outgoing;
 }
 

@@ -16,6 +16,7 @@
 #include <psring/common/proc/control_messages.h>
 #include <psring/common/proc/control_outbox.h>
 #include <psring/common/proc/coordinator_watch.h>
+#include <psring/common/proc/idle_watch.h>
 #include <psring/common/proc/stop.h>
 
 namespace psring::net {
@@ -88,8 +89,10 @@ class ControlMember {
     bool reconnect = false;
   };
   Look look(Moment now);
-  /// The messages to send now, with a heartbeat if one is due.
-  std::vector<ControlOutbox::Bytes> take_outgoing(Moment now);
+  /// The messages to send now, with a heartbeat if one is due. `received`: by the caller's data links, in bytes.
+  std::vector<ControlOutbox::Bytes> take_outgoing(Moment now, std::uint64_t received = 0);
+  /// The caller's thread waits for a peer.
+  void wait(Moment now) { idle_.wait(now); }
 
   CoordinatorWatch& watch() { return watch_; }
   const CoordinatorWatch& watch() const { return watch_; }
@@ -120,6 +123,7 @@ class ControlMember {
   CoordinatorWatch watch_;
   ControlOutbox outbox_;
   ClockOffset offset_;
+  IdleWatch idle_;
 
   std::optional<control::Welcome> welcome_;
   std::uint32_t epoch_ = 0;       ///< the epoch that the caller is in

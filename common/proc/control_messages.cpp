@@ -15,7 +15,7 @@
 namespace psring::net {
 namespace {
 
-constexpr std::uint8_t kVersion = 6;
+constexpr std::uint8_t kVersion = 7;
 
 /// Reads the caller's bytes in place.
 class InputBuffer final : public std::streambuf {
@@ -171,7 +171,7 @@ void fields(auto& io, Is<control::Welcome> auto& m) {
 void fields(auto& io, Is<control::Refused> auto& m) { io(m.kind, m.text); }
 void fields(auto& io, Is<control::Ready> auto& m) { io(m.addresses, m.epoch, m.step, m.has_state); }
 void fields(auto& io, Is<control::Members> auto& m) { io(m.members, m.epoch, m.self); }
-void fields(auto& io, Is<control::Heartbeat> auto& m) { io(m.sent, m.mark); }
+void fields(auto& io, Is<control::Heartbeat> auto& m) { io(m.sent, m.mark, m.idle); }
 void fields(auto& io, Is<control::HeartbeatAck> auto& m) { io(m.sent, m.mark, m.clock); }
 void fields(auto& io, Is<control::StartRoles> auto& m) { io(m.roles); }
 void fields(auto& io, Is<control::RoleExited> auto& m) { io(m.role, m.status, m.signal, m.last_line, m.pid, m.gone); }

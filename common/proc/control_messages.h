@@ -87,6 +87,7 @@ struct Resumed {  ///< M (worker): the worker continues, in a later epoch than t
 struct Heartbeat {         ///< M
   Nanoseconds sent{};      ///< the time on the member's clock
   std::uint64_t mark = 0;  ///< the number of the heartbeat, from 1
+  Nanoseconds idle{};      ///< for how long the member has only waited, see IdleWatch
 };
 struct HeartbeatAck {  ///< C: all messages before this heartbeat were handled
   Nanoseconds sent{};

@@ -82,6 +82,8 @@ void Coordinator::stood_still(Nanoseconds late, Moment now) {
 
 void Coordinator::on(State& from, const control::Heartbeat& message) {
   send(from, control::HeartbeatAck{message.sent, message.mark, now_.time_since_epoch()});
+  from.idle = message.idle;
+  end_stuck_step();
 }
 
 void Coordinator::on(State& from, const control::RoleExited& message) {

@@ -97,6 +97,7 @@ class Coordinator {
     Connection connection;
     std::string processor;
     Moment heard;             ///< when the last message arrived
+    Nanoseconds idle{};       ///< for how long the member has only waited, as its last heartbeat told
     std::uint32_t epoch = 0;  ///< the last epoch that the member was told of
     std::uint32_t life = 0;   ///< how many processes had the place before
     std::uint64_t step = 0;   ///< the step that the member had reached when it got ready
@@ -220,6 +221,7 @@ class Coordinator {
   bool can_stop() const;
   void ask_where_to_stop();
   void tell_where_to_stop();
+  void end_stuck_step();
   control::Interruption interruption() const;
 
   JobPlan plan_;  ///< constant after construction, except `job`, which changes when the job begins anew

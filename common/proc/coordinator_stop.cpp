@@ -96,6 +96,19 @@ void Coordinator::on(State& from, const control::Done& message) {
   tell_where_to_stop();
 }
 
+/// Ends an interrupted job whose step under way cannot end: all roles have only waited, for the heartbeat timeout.
+void Coordinator::end_stuck_step() {
+  if (interrupt_signal_ == 0 || phase_ != Phase::running) return;
+  const auto is_idle = [&](const auto& m) {
+    return !is_role(m.first.role) || m.second.done || m.second.idle >= plan_.heartbeat_timeout;
+  };
+  if (!std::all_of(members_.begin(), members_.end(), is_idle)) return;
+  result_.interrupted.signal = interrupt_signal_;
+  fail_job(ErrorKind::peer_lost,
+           fmt::format("interrupted in a step that cannot end: all servers and workers have only waited for {:g} s",
+                       seconds(plan_.heartbeat_timeout)));
+}
+
 /// The steps that the workers reached, if a signal stopped one of them.
 control::Interruption Coordinator::interruption() const {
   control::Interruption how;

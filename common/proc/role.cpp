@@ -40,7 +40,8 @@ Membership::Membership(const RoleOptions& options, net::Role role, int stop_fd, 
                                                                    .join_timeout = from_seconds(options.join_timeout),
                                                                    .patient = options.patient,
                                                                    .stop_fd = stop_fd,
-                                                                   .asks = asks},
+                                                                   .asks = asks,
+                                                                   .bytes = &bytes_},
                                          key_, clock_);
   try {
     prepare(host, bind, options.host);

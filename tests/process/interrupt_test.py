@@ -181,6 +181,14 @@ class Interrupt(ProgramTest):
         job.send_signal(signal.SIGINT)
         self.assert_stopped(self.finish(job, BOUND), "run")
 
+    def test_a_step_that_cannot_end(self):
+        """All wait for frames that do not come: one signal is enough."""
+        job = self.start("psring", "train", *ENDLESS, "--strategy", "ps", "--workers", 2, "--heartbeat-timeout", 2, "--out", "run",
+                         "--fault", "drop:worker:1=99.9999%")
+        until(lambda: "worker 0: server 0" in self.log("run", "worker-0"), "no worker began")
+        job.send_signal(signal.SIGTERM)
+        self.assert_refused(self.finish(job, BOUND), 143, "interrupted in a step that cannot end")
+
     def log(self, run, process):
         file = self.folder / run / "logs" / f"{process}.log"
         return file.read_text() if file.exists() else ""

@@ -2,6 +2,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
+#include <psring/common/proc/idle_watch.h>
 #include <psring/common/proc/stop.h>
 #include <psring/tests/support/coordinator_scene.h>
 
@@ -181,6 +182,42 @@ TEST_CASE("before its first step, and where a member wants it, a job fails at on
     CHECK(scene.got<control::Abort>("a").signal == kTerm);
   }
   CHECK(scene.coordinator.result().interrupted.signal != 0);
+}
+
+TEST_CASE("a step that cannot end, because all only wait, ends with the first signal") {
+  Scene s(plan(2, 1));
+  s.start();
+  const Nanoseconds timeout = plan(2, 1).heartbeat_timeout;
+  const auto beat = [&](const std::string& name, Nanoseconds idle) { s.say(name, control::Heartbeat{{}, 0, idle}); };
+  for (const char* name : {"a", "b", "s"}) beat(name, timeout);
+  CHECK_FALSE(s.has<control::Abort>("a"));  // nobody wants it to end
+  s.keep(s.coordinator.interrupt(kTerm, at(1)));
+  beat("b", Nanoseconds(0));  // computes
+  for (const char* name : {"a", "s"}) beat(name, timeout);
+  CHECK_FALSE(s.has<control::Abort>("a"));
+  beat("b", timeout - Nanoseconds(1));
+  CHECK_FALSE(s.has<control::Abort>("a"));
+  beat("b", timeout);
+  const auto abort = s.got<control::Abort>("a");
+  CHECK(abort.signal == kTerm);
+  CHECK(abort.text.find("a step that cannot end") != std::string::npos);
+  CHECK(s.coordinator.result().interrupted.signal == kTerm);
+}
+
+TEST_CASE("a member is idle while it asks in a wait and nothing arrives") {
+  IdleWatch watch;
+  const auto waits = [&](double from, double to) {
+    for (double s = from; s <= to; s += 0.1) watch.wait(at(s));
+  };
+  CHECK(watch.idle(0, at(0)) == Nanoseconds(0));  // has not waited yet
+  waits(1, 4);
+  CHECK(watch.idle(0, at(4)) == std::chrono::seconds(3));
+  CHECK(watch.idle(8, at(4)) == Nanoseconds(0));  // bytes arrived
+  waits(4, 6);
+  CHECK(watch.idle(8, at(6)) == std::chrono::seconds(2));
+  CHECK(watch.idle(8, at(7)) == Nanoseconds(0));  // computes
+  waits(8, 9);
+  CHECK(watch.idle(8, at(9)) == std::chrono::seconds(1));
 }
 
 TEST_CASE("after a loss the survivors are asked again, in the new epoch") {
