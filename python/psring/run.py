@@ -6,6 +6,7 @@ python -m psring.run --nproc 4 train.py --epochs 3
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import os
 import signal
@@ -18,7 +19,9 @@ from typing import Any, Callable, Sequence
 # After a process has failed, the others have so long to end by themselves: twice the default heartbeat timeout, after which
 # their errors name it, and some.
 _GRACE = 25.0
-_AFTER_SIGNAL = 5.0
+_AFTER_SIGNAL = 4.0  # from a signal to the end of the processes
+_SAME = 1.0  # signals within a second of the first are one request: a terminal that closes sends SIGHUP twice
+_LOOK = 0.05
 _PR_SET_PDEATHSIG = 1
 
 
@@ -88,36 +91,60 @@ def _die_with_parent() -> Callable[[], None]:
     return lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _end(processes: Sequence[subprocess.Popen[bytes]], how: int, patience: float) -> None:
-    """Sends a signal to the processes that still run, waits, and kills those that remain."""
-    for process in processes:
-        if process.poll() is None:
-            process.send_signal(how)
-    until = time.monotonic() + patience
-    for process in processes:
-        try:
-            process.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
 class _Stopped(Exception):
     def __init__(self, how: int) -> None:
         super().__init__(how)
         self.how = how
 
 
-def _stop(how: int, _frame: Any) -> None:
-    raise _Stopped(how)
+class _Signals:
+    """The signals that ask this program to end. Their handler only keeps them: it runs between any two instructions, also
+    inside Popen.poll, which holds a lock."""
+
+    def __init__(self) -> None:
+        self._come: list[tuple[int, float]] = []
+        for how in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            if signal.getsignal(how) is not signal.SIG_IGN:
+                signal.signal(how, lambda how, _frame: self._come.append((how, time.monotonic())))
+
+    def check(self) -> None:
+        """Raises _Stopped if a signal has come."""
+        if self._come:
+            raise _Stopped(self._come[0][0])
+
+    def insist(self) -> bool:
+        """A second request has come: SIGQUIT, or a signal more than a second after the first."""
+        return any(how == signal.SIGQUIT or when - self._come[0][1] >= _SAME for how, when in self._come)
 
 
-def _watch(processes: Sequence[subprocess.Popen[bytes]], ranks: Sequence[int]) -> int:
-    """Waits for all; returns the status of the first that failed, or 0."""
+def _say(line: str) -> None:
+    """Prints a line on standard error; it is lost if that is closed, as with its terminal."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"psring.run: {line}\n".encode(errors="replace"))
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]], how: int, signals: _Signals) -> None:
+    """Sends a signal to the processes that still run, waits, and kills those that remain; at a second request at once."""
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(how)
+    until = time.monotonic() + _AFTER_SIGNAL
+    while any(process.poll() is None for process in processes) and time.monotonic() < until and not signals.insist():
+        time.sleep(_LOOK)
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+    for process in processes:
+        process.wait()
+
+
+def _watch(processes: Sequence[subprocess.Popen[bytes]], ranks: Sequence[int], signals: _Signals) -> int:
+    """Waits for all; returns the status of the first that failed, or 0. Raises _Stopped at a signal."""
     failed = 0
     until: float | None = None
     running = True
     while running:
+        signals.check()
         statuses = [process.poll() for process in processes]
         running = None in statuses
         for rank, status in zip(ranks, statuses):
@@ -125,11 +152,11 @@ def _watch(processes: Sequence[subprocess.Popen[bytes]], ranks: Sequence[int]) -
                 failed = status
                 until = time.monotonic() + _GRACE
                 how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-                print(f"psring.run: rank {rank} ended with {how}", file=sys.stderr)
+                _say(f"rank {rank} ended with {how}")
         if running and until is not None and time.monotonic() > until:
-            _end(processes, signal.SIGTERM, _AFTER_SIGNAL)
+            _end(processes, signal.SIGTERM, signals)
         elif running:
-            time.sleep(0.05)
+            time.sleep(_LOOK)
     return 128 - failed if failed < 0 else failed
 
 
@@ -152,13 +179,16 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
     options.master_addr = options.master_addr or "127.0.0.1"
 
 
-def _run_once(options: argparse.Namespace, restarts: int, processes: list[subprocess.Popen[bytes]]) -> int:
+def _run_once(
+    options: argparse.Namespace, restarts: int, processes: list[subprocess.Popen[bytes]], signals: _Signals
+) -> int:
     """Starts all processes, appends them to the list, and waits for them; returns the status of the first that failed."""
     port = options.master_port or _free_port()
     for local_rank in range(options.nproc):
+        signals.check()
         environment = _environment(options, local_rank, restarts, port)
         processes.append(subprocess.Popen(_command(options), env=environment, preexec_fn=_die_with_parent()))
-    return _watch(processes, [options.node_rank * options.nproc + r for r in range(options.nproc)])
+    return _watch(processes, [options.node_rank * options.nproc + r for r in range(options.nproc)], signals)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -166,25 +196,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     _check(parser, options)
     processes: list[subprocess.Popen[bytes]] = []
-    for how in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(how, _stop)
+    signals = _Signals()
     try:
         for restarts in range(options.max_restarts + 1):
             processes.clear()
-            status = _run_once(options, restarts, processes)
+            status = _run_once(options, restarts, processes, signals)
             if status == 0:
                 break
             if restarts < options.max_restarts:
-                print(f"psring.run: restart {restarts + 1} of {options.max_restarts}", file=sys.stderr)
+                _say(f"restart {restarts + 1} of {options.max_restarts}")
         return status
     except _Stopped as stopped:
-        for how in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(how, signal.SIG_IGN)
-        _end(processes, stopped.how, _AFTER_SIGNAL)
+        _end(processes, signal.SIGKILL if stopped.how == signal.SIGQUIT else stopped.how, signals)
         return 128 + stopped.how
     except OSError as error:
-        _end(processes, signal.SIGTERM, _AFTER_SIGNAL)
-        print(f"psring.run: cannot start {error.filename}: {error.strerror}", file=sys.stderr)
+        _end(processes, signal.SIGTERM, signals)
+        _say(f"cannot start {error.filename}: {error.strerror}")
         return 2
 
 
