@@ -2,12 +2,12 @@
 #include <fstream>
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <stdlib.h>
 
 #include <psring/bench/report.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/common/base/processors.h>
 
 namespace psring::bench {
 namespace {
@@ -40,11 +40,9 @@ std::string describe_machine() {
     model = line.substr(std::min(line.size(), line.find(':') + 2));
     break;
   }
-  cpu_set_t set;
-  const int cores = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
   double load = 0;
   ::getloadavg(&load, 1);
-  return fmt::format("{}, {} cores, load average {:.1f} at the start", model, cores, load);
+  return fmt::format("{}, {} cores, load average {:.1f} at the start", model, usable_processors(), load);
 }
 
 std::string short_bytes(std::size_t bytes) {

@@ -21,12 +21,13 @@
 #include <zmq.h>
 
 #include <psring/cli/bandwidth.h>
-#include <psring/cli/control_group.h>
 #include <psring/cli/doctor_checks.h>
 #include <psring/cli/doctor_link.h>
 #include <psring/cli/doctor_network.h>
 #include <psring/common/base/clock.h>
+#include <psring/common/base/control_group.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/processors.h>
 #include <psring/common/device/device.h>
 #include <psring/common/device/kernels.h>
 #include <psring/common/device/mapping.h>
@@ -70,8 +71,6 @@ std::optional<std::uint64_t> soft_limit(int resource) {
     return std::nullopt;
   return limit.rlim_cur;
 }
-
-ControlGroupLimits control_groups() { return control_group_limits(text_of("/proc/self/cgroup"), "/sys/fs/cgroup"); }
 
 std::size_t allowed_processors(cpu_set_t& set) {
   CPU_ZERO(&set);
@@ -120,19 +119,18 @@ Judgement huge_pages(const Examination&) {
 }
 
 Judgement memory_size(const Examination& examination) {
-  return judge_memory(available_bytes(), control_groups().memory_bytes, examination.processes);
+  return judge_memory(available_bytes(), control_group_limits().memory_bytes, examination.processes);
 }
 
 Judgement size_limits(const Examination&) { return judge_size_limits(soft_limit(RLIMIT_AS), soft_limit(RLIMIT_FSIZE)); }
 
 Judgement memory_speed(const Examination&) {
-  cpu_set_t set;
-  const std::size_t threads = allowed_processors(set);
+  const std::size_t threads = usable_processors();
   constexpr std::uint64_t kBeyondCaches = std::size_t{128} << 20;
   const std::uint64_t available = available_bytes();
   // The check must be safe on a host or in a container with little memory.
   const std::size_t bytes =
-      std::min(kBeyondCaches, std::min(available, control_groups().memory_bytes.value_or(available)) / 8);
+      std::min(kBeyondCaches, std::min(available, control_group_limits().memory_bytes.value_or(available)) / 8);
   return judge_memory_speed(MemoryBandwidth(1).bytes_per_second(bytes),
                             MemoryBandwidth(threads).bytes_per_second(bytes), threads);
 }
@@ -161,7 +159,7 @@ std::uint64_t threads_of_user() {
 Judgement tasks(const Examination& examination) {
   const auto user_limit =
       ::geteuid() == 0 ? std::nullopt : soft_limit(RLIMIT_NPROC);  // root is not bound by this limit
-  const auto group_left = control_groups().tasks_left;
+  const auto group_left = control_group_limits().tasks_left;
   const std::uint64_t present = user_limit ? threads_of_user() : 0;
   const std::uint64_t user_left = user_limit ? *user_limit - std::min(*user_limit, present) : 0;
   if (group_left && (!user_limit || *group_left < user_left)) return judge_tasks(*group_left, 0, examination.processes);
@@ -173,7 +171,7 @@ Judgement tasks(const Examination& examination) {
 Judgement processors(const Examination&) {
   cpu_set_t set;
   return judge_processors(allowed_processors(set), static_cast<std::size_t>(::sysconf(_SC_NPROCESSORS_ONLN)),
-                          control_groups().processors);
+                          control_group_limits().processors);
 }
 
 std::set<std::string> processor_features() {

@@ -10,16 +10,23 @@
 
 #include <psring/cli/other_load.h>
 #include <psring/common/base/clock.h>
+#include <psring/common/base/processors.h>
 
 namespace psring::cli {
 namespace {
 
+/// The processors of this process's affinity mask; empty if it is not known.
+cpu_set_t allowed_processors() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) CPU_ZERO(&allowed);
+  return allowed;
+}
+
 /// Returns the busy seconds of the processors that this process may use, since the host started, from the lines "cpuN
 /// user nice system idle iowait irq softirq" of proc(5).
 double busy_seconds() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 0;
+  const cpu_set_t allowed = allowed_processors();
   std::ifstream in("/proc/stat");
   double ticks = 0;
   for (std::string line; std::getline(in, line);) {
@@ -59,7 +66,11 @@ OtherLoad::OtherLoad() : busy_s_(busy_seconds()), own_s_(own_seconds()), start_s
 double OtherLoad::processors() const {
   const double passed = now_seconds() - start_s_;
   if (passed <= 0) return 0;
-  return std::max(0.0, ((busy_seconds() - busy_s_) - (own_seconds() - own_s_)) / passed);
+  const double others = ((busy_seconds() - busy_s_) - (own_seconds() - own_s_)) / passed;
+  // Processors that this process's CPU quota cannot pay for are free for other programs.
+  const cpu_set_t allowed = allowed_processors();
+  const double spare = std::max(0.0, CPU_COUNT(&allowed) - static_cast<double>(usable_processors()));
+  return std::max(0.0, others - spare);
 }
 
 }  // namespace psring::cli

@@ -4,7 +4,6 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 #include <psring/bench/cost/fitted_costs.h>
@@ -14,6 +13,7 @@
 #include <psring/cli/resolve.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/parallel.h>
+#include <psring/common/base/processors.h>
 #include <psring/common/base/spec.h>
 #include <psring/common/proc/options/check.h>
 
@@ -309,7 +309,7 @@ void find_rows(std::vector<std::unique_ptr<Candidates>>& strategies) {
   std::vector<RowChoices*> groups;
   for (const auto& strategy : strategies)
     for (auto& [key, group] : strategy->groups()) groups.push_back(&group);
-  Parallel threads(std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, kMostThreads));
+  Parallel threads(std::min(usable_processors(), kMostThreads));
   std::atomic<std::size_t> next{0};
   threads.for_slices(threads.threads(), 1, [&](Range) {
     for (std::size_t group = next++; group < groups.size(); group = next++) groups[group]->find();

@@ -5,7 +5,6 @@
 #include <fstream>
 #include <optional>
 #include <sstream>
-#include <thread>
 #include <vector>
 
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include <psring/bench/cost/fit.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/common/base/processors.h>
 #include <psring/common/device/processor.h>
 #include <psring/ring/plan/tuning.h>
 
@@ -172,7 +172,7 @@ void read_tuning(const Json& json, Fit& fit) {
 }  // namespace
 
 Fit fit_of_host() {
-  return {.host = host_name(), .processor = describe_processor(), .processors = std::thread::hardware_concurrency()};
+  return {.host = host_name(), .processor = describe_processor(), .processors = usable_processors()};
 }
 
 Fit load_fit(const char* flag, const std::string& file) {

@@ -14,6 +14,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/fd.h>
+#include <psring/common/base/processors.h>
 #include <psring/common/net/channel.h>
 
 namespace psring::net {
@@ -34,11 +35,6 @@ constexpr unsigned kDoubtAfter = 4;
 constexpr unsigned kTryAgain = 32;
 constexpr int kPausesPerTry = 4;
 
-bool several_processors() {
-  cpu_set_t set;
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 1;
-}
-
 bool all_leave_process(const std::vector<std::unique_ptr<Channel>>& channels) {
   return std::all_of(channels.begin(), channels.end(), [](const auto& channel) { return channel->leaves_process(); });
 }
@@ -48,7 +44,7 @@ class PollTransport final : public Transport {
   PollTransport(Peer self, std::uint64_t job, std::vector<std::unique_ptr<Channel>> channels, ByteLedger& ledger)
       : self_(self),
         job_(job),
-        spin_(several_processors() && all_leave_process(channels) ? kSpin : Nanoseconds(0)),
+        spin_(usable_processors() > 1 && all_leave_process(channels) ? kSpin : Nanoseconds(0)),
         channels_(std::move(channels)),
         ledger_(ledger),
         wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {

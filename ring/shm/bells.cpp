@@ -24,11 +24,6 @@ long futex(std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
 
 }  // namespace
 
-std::size_t usable_processors() {
-  cpu_set_t set;
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<std::size_t>(CPU_COUNT(&set)) : 1;
-}
-
 ShmBells::ShmBells(ShmControl bells, std::size_t rank, std::size_t size, bool crowded)
     : bells_(std::move(bells)), rank_(rank), size_(size), pauses_(crowded ? kCrowdedPauses : kPauses) {
   if (join_process_fences()) own().fences.store(1, std::memory_order_relaxed);

@@ -62,7 +62,4 @@ class ShmBells {
   bool all_fence_ = false;  ///< all ranks are known to fence all processes before they sleep
 };
 
-/// The processors that this process may run on.
-std::size_t usable_processors();
-
 }  // namespace psring::ring

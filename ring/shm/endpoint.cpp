@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <psring/common/base/processors.h>
 #include <psring/ring/shm/endpoint.h>
 
 namespace psring::ring {

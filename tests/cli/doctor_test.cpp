@@ -5,9 +5,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/cli/control_group.h>
 #include <psring/cli/doctor_judge.h>
 #include <psring/cli/doctor_link.h>
+#include <psring/common/base/control_group.h>
 #include <psring/common/base/error.h>
 #include <psring/tests/support/temporary_folder.h>
 

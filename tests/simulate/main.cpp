@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include <psring/common/base/processors.h>
 #include <psring/tests/simulate/simulation.h>
 
 namespace {
@@ -38,7 +39,7 @@ int main(int argc, char** argv) {
   std::mutex printing;
   {
     std::vector<std::jthread> threads;
-    for (unsigned i = 0; i < std::max(1U, std::thread::hardware_concurrency()); ++i)
+    for (unsigned i = 0; i < usable_processors(); ++i)
       threads.emplace_back([&] {
         psring::test::Examiner examiner;
         for (std::uint64_t n = next++; n < *seeds; n = next++) {

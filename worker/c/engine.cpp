@@ -5,6 +5,7 @@
 #include <immintrin.h>
 #include <sched.h>
 
+#include <psring/common/base/processors.h>
 #include <psring/ring/inner_group.h>
 #include <psring/ring/shm/bells.h>
 #include <psring/worker/c/engine.h>
@@ -53,7 +54,7 @@ Engine::Engine(ring::ProcessGroup& world, std::function<void()> check)
     : world_(world),
       inner_(dynamic_cast<ring::InnerGroup*>(&world)),
       check_(std::move(check)),
-      crowded_(world.size() > ring::usable_processors()),
+      crowded_(world.size() > usable_processors()),
       thread_([this] { run_background(); }) {}
 
 Engine::~Engine() {

@@ -13,6 +13,7 @@
 #include <psring/common/base/extension.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/base/pieces.h>
+#include <psring/common/base/processors.h>
 #include <psring/common/base/rng.h>
 #include <psring/common/base/spec.h>
 
@@ -181,4 +182,13 @@ TEST_CASE("specs name the flag and the key that is wrong") {
   CHECK(parse_bytes("--bucket", "25M") == 25 * 1024 * 1024);
   CHECK_THROWS_AS(parse_bytes("--bucket", "25Q"), Error);
   CHECK_THROWS_AS(parse_bytes("--bucket", "99999999999G"), Error);
+}
+
+TEST_CASE("a CPU quota leaves as many processors as it pays for in whole") {
+  CHECK(usable_processors(4, {}) == 4);
+  CHECK(usable_processors(4, 8) == 4);
+  CHECK(usable_processors(4, 2.5) == 2);
+  CHECK(usable_processors(4, 0.5) == 1);
+  CHECK(usable_processors(0, {}) == 1);
+  CHECK(usable_processors() >= 1);
 }

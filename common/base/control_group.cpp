@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include <psring/cli/control_group.h>
+#include <psring/common/base/control_group.h>
 
-namespace psring::cli {
+namespace psring {
 namespace {
 
 namespace fs = std::filesystem;
@@ -89,4 +89,11 @@ ControlGroupLimits control_group_limits(const std::string& membership, const fs:
   return limits;
 }
 
-}  // namespace psring::cli
+ControlGroupLimits control_group_limits() {
+  std::ifstream in("/proc/self/cgroup");
+  std::ostringstream membership;
+  membership << in.rdbuf();
+  return control_group_limits(membership.str(), "/sys/fs/cgroup");
+}
+
+}  // namespace psring

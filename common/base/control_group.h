@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-namespace psring::cli {
+namespace psring {
 
 /// The smallest limits of the control groups of a process, from its own group to the root. Empty if there is no limit.
 struct ControlGroupLimits {
@@ -18,4 +18,7 @@ struct ControlGroupLimits {
 /// controller) or 2. Groups that are not visible, as in a container, are skipped.
 ControlGroupLimits control_group_limits(const std::string& membership, const std::filesystem::path& root);
 
-}  // namespace psring::cli
+/// The limits of this process.
+ControlGroupLimits control_group_limits();
+
+}  // namespace psring
