@@ -9,6 +9,7 @@
 #include <psring/bench/report.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/ring/element.h>
 
 namespace psring::bench {
@@ -21,11 +22,11 @@ class Collectives {
 
   void run() {
     const std::string machine = describe_machine();
-    fmt::print("{}\n{} ranks, a process each; medians of {} rounds in turn; transport {}{}{}\n", machine,
+    out::print("{}\n{} ranks, a process each; medians of {} rounds in turn; transport {}{}{}\n", machine,
                options_.workers, options_.rounds, options_.transport,
                options_.registered ? "" : "; vectors outside of the group's memory",
                options_.encrypt ? "; encrypted" : "");
-    fmt::print(
+    out::print(
         "time: the slowest rank's; loop: with the rewrite before and a read after; ratio: a peer's time over psring's\n"
         "limit: the ranks read and write as many bytes in their own vectors as the call makes them touch at least\n");
     Json report{{"machine", machine},
@@ -36,7 +37,7 @@ class Collectives {
                 {"encrypt", options_.encrypt},
                 {"rows", Json::array()}};
     for (const CollectiveKind kind : options_.kinds) {
-      fmt::print("\n{}\n{:>12} {:>12} {:>5} {:>8} {:>5}  {:<9} {:>11} {:>7} {:>8} {:>8} {:>7} {:>11} {:>7} {:>7}  {}\n",
+      out::print("\n{}\n{:>12} {:>12} {:>5} {:>8} {:>5}  {:<9} {:>11} {:>7} {:>8} {:>8} {:>7} {:>11} {:>7} {:>7}  {}\n",
                  to_string(kind), "size(B)", "count", "type", "redop", "root", "by", "time(us)", "spread", "algbw",
                  "busbw", "#wrong", "loop(us)", "ratio", "loop", "how");
       std::fflush(stdout);
@@ -78,18 +79,18 @@ class Collectives {
     const std::string by = limit ? "limit" : entry.team->name();
     std::string detail = entry.detail.empty() ? entry.way : entry.detail;
     if (const std::size_t colon = detail.find(": "); colon != std::string::npos) detail.erase(0, colon + 2);
-    fmt::print("{:>12} {:>12} {:>5} {:>8} {:>5}  {:<9} {:>11.2f} {:>6.0f}%", call.bytes(), count,
+    out::print("{:>12} {:>12} {:>5} {:>8} {:>5}  {:<9} {:>11.2f} {:>6.0f}%", call.bytes(), count,
                ring::to_string(ring::ElementType{call.dtype}), redop, root, by, 1e6 * time, 100 * entry.calls.spread());
     if (!limit) {
-      fmt::print(" {:>8.2f} {:>8.2f} {:>7} {:>11.2f}", algbw, algbw * call.bus_factor(), entry.wrong,
+      out::print(" {:>8.2f} {:>8.2f} {:>7} {:>11.2f}", algbw, algbw * call.bus_factor(), entry.wrong,
                  1e6 * entry.loops.median());
       if (peer)
-        fmt::print(" {:>7.2f} {:>7.2f}  {}", entry.calls.median_ratio(reference->calls),
+        out::print(" {:>7.2f} {:>7.2f}  {}", entry.calls.median_ratio(reference->calls),
                    entry.loops.median_ratio(reference->loops), detail);
       else
-        fmt::print(" {:>7} {:>7}  {}", "", "", detail);
+        out::print(" {:>7} {:>7}  {}", "", "", detail);
     }
-    fmt::print("\n");
+    out::print("\n");
 
     Json row{{"collective", to_string(call.kind)},
              {"size", call.bytes()},

@@ -14,6 +14,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/events.h>
 #include <psring/common/base/rng.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/device/buffer.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/device_applier.h>
@@ -230,13 +231,13 @@ GpuStep measure_gpu_step(const GpuStepOptions& options, Device& device, std::siz
 void bench_gpu_step(const GpuStepOptions& options) {
   const std::unique_ptr<Device> device = make_cuda_device(0);
   const GpuStep step = measure_gpu_step(options, *device);
-  fmt::print("{}: copies {:.0f} GB/s (read and written), {} products {:.0f} TFLOP/s\n", step.device,
+  out::print("{}: copies {:.0f} GB/s (read and written), {} products {:.0f} TFLOP/s\n", step.device,
              1e-9 * step.copy_rate, options.precision, 1e-12 * step.matrix_rate);
-  fmt::print("{}, batch {}, {}, {}: {:.2f} ms a step (median of {}, spread {:.0f} %), {:.0f} samples/s", options.model,
+  out::print("{}, batch {}, {}, {}: {:.2f} ms a step (median of {}, spread {:.0f} %), {:.0f} samples/s", options.model,
              options.batch, options.precision, options.optimizer, 1e3 * step.step_s, options.steps, 100 * step.spread,
              step.samples_per_s);
-  if (step.tokens_per_s > 0) fmt::print(", {:.0f} tokens/s", step.tokens_per_s);
-  fmt::print("; with CUDA graphs, without {:.2f} ms ({:.2f} x)", 1e3 * step.one_by_one_s,
+  if (step.tokens_per_s > 0) out::print(", {:.0f} tokens/s", step.tokens_per_s);
+  out::print("; with CUDA graphs, without {:.2f} ms ({:.2f} x)", 1e3 * step.one_by_one_s,
              step.one_by_one_s / step.step_s);
   double flops = 0;
   double seconds = 0;
@@ -244,21 +245,21 @@ void bench_gpu_step(const GpuStepOptions& options) {
     flops += time.flops;
     seconds += time.seconds;
   }
-  fmt::print("; {:.0f} TFLOP/s, {:.1f} % of the products' rate\n\n", 1e-12 * flops / step.step_s,
+  out::print("; {:.0f} TFLOP/s, {:.1f} % of the products' rate\n\n", 1e-12 * flops / step.step_s,
              100 * flops / step.step_s / step.matrix_rate);
   const auto table = [&](const char* title, const std::map<std::string, KernelTime>& times) {
-    fmt::print("{:<22} {:>6} {:>10} {:>10} {:>8} {:>9} {:>9}\n", title, "calls", "ms a step", "floor ms", "floor %",
+    out::print("{:<22} {:>6} {:>10} {:>10} {:>8} {:>9} {:>9}\n", title, "calls", "ms a step", "floor ms", "floor %",
                "GB/s", "TFLOP/s");
     for (const auto& [name, time] : times) {
-      fmt::print("{:<22} {:>6} {:>10.3f} {:>10.3f}", name, time.calls, 1e3 * time.seconds, 1e3 * step.floor_s(time));
+      out::print("{:<22} {:>6} {:>10.3f} {:>10.3f}", name, time.calls, 1e3 * time.seconds, 1e3 * step.floor_s(time));
       if (time.seconds > 0)  // a call as short as a launch has no meaningful rate
-        fmt::print(" {:>8.0f} {:>9.0f} {:>9.1f}", 100 * step.floor_s(time) / time.seconds,
+        out::print(" {:>8.0f} {:>9.0f} {:>9.1f}", 100 * step.floor_s(time) / time.seconds,
                    1e-9 * time.bytes / time.seconds, 1e-12 * time.flops / time.seconds);
-      fmt::print("\n");
+      out::print("\n");
     }
   };
   table("kernel", step.kernels);
-  fmt::print("{:<22} {:>6} {:>10.3f}, each alone, without its launch\n\n", "together", "", 1e3 * seconds);
+  out::print("{:<22} {:>6} {:>10.3f}, each alone, without its launch\n\n", "together", "", 1e3 * seconds);
   table("--compress", step.codecs);
 }
 

@@ -80,11 +80,11 @@ struct TrainFlags {
     if (batch != 0) options.batch = batch;
     const auto chosen = [&](const char* report) { return only.empty() || only == report; };
     if (chosen("step")) bench::bench_step(options);
-    if (only.empty()) fmt::print("\n");
+    if (only.empty()) out::print("\n");
     if (chosen("compute")) bench::bench_models(compute_cases(), options.rounds, options.json);
     if (!chosen("ring")) return 0;
     for (const bench::RingTrainingOptions& each : ring_cases()) {
-      if (only.empty() || model.empty()) fmt::print("\n");
+      if (only.empty() || model.empty()) out::print("\n");
       bench::bench_ring_training(each);
     }
     return 0;

@@ -11,6 +11,7 @@
 #include <psring/bench/report.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/device/buffer.h>
 
 namespace psring::bench {
@@ -49,12 +50,12 @@ class PushPull {
 
   void run() {
     const std::string machine = describe_machine();
-    fmt::print("{}\n1 server, 1 worker, 2 processes; medians of {} rounds in turn, f32, SGD on the server\n", machine,
+    out::print("{}\n1 server, 1 worker, 2 processes; medians of {} rounds in turn, f32, SGD on the server\n", machine,
                options_.rounds);
-    fmt::print(
+    out::print(
         "GB/s: bytes pushed and pulled over time; fused: push and pull in one round trip; ratio: the baseline's time "
         "over ours, the median of the rounds'\n\n");
-    fmt::print("{:>6}  {:<14} {:>12} {:>9} {:>8} {:>12} {:>9} {:>7} {:>7}\n", "size", "exchange", "push+pull us",
+    out::print("{:>6}  {:<14} {:>12} {:>9} {:>8} {:>12} {:>9} {:>7} {:>7}\n", "size", "exchange", "push+pull us",
                "spread", "GB/s", "fused us", "GB/s", "fused/", "ratio");
     Json report{{"machine", machine}, {"rounds", options_.rounds}, {"rows", Json::array()}};
     for (std::size_t unit = 0; unit < elements_.size(); ++unit) measure(unit, report["rows"]);
@@ -125,7 +126,7 @@ class PushPull {
     if (options_.check)
       for (Contestant& contestant : contestants_) verify(contestant, unit);
     for (const Contestant& contestant : contestants_) rows.push_back(print(contestant, bytes, iterations));
-    fmt::print("{:>6}  {:<14} {:>12.1f} {:>8.0f}% {:>8.2f}\n", short_bytes(bytes), "memcpy twice", 1e6 * floor.median(),
+    out::print("{:>6}  {:<14} {:>12.1f} {:>8.0f}% {:>8.2f}\n", short_bytes(bytes), "memcpy twice", 1e6 * floor.median(),
                100 * floor.spread(), rate(bytes, floor.median()));
     std::fflush(stdout);  // the next size may take a while
     rows.push_back({{"bytes", bytes}, {"exchange", "memcpy"}, {"push_pull_s", floor.values}});
@@ -140,7 +141,7 @@ class PushPull {
     const Contestant& baseline = contestants_.back();
     const bool compared = contestant.kind == Kind::tcp || contestant.kind == Kind::tcp_encrypted;
     if (compared) ratio = fmt::format("{:.2f}", baseline.apart.median_ratio(apart));
-    fmt::print("{:>6}  {:<14} {:>12.1f} {:>8.0f}% {:>8.2f} {:>12.1f} {:>9.2f} {:>7.2f} {:>7}\n", short_bytes(bytes),
+    out::print("{:>6}  {:<14} {:>12.1f} {:>8.0f}% {:>8.2f} {:>12.1f} {:>9.2f} {:>7.2f} {:>7}\n", short_bytes(bytes),
                to_string(contestant.kind), 1e6 * apart.median(), 100 * apart.spread(), rate(bytes, apart.median()),
                1e6 * fused.median(), rate(bytes, fused.median()), fused.median_ratio(apart), ratio);
     Json row{{"bytes", bytes},

@@ -13,6 +13,7 @@
 #include <psring/common/base/events.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/spec.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/net/host.h>
 #include <psring/ring/collectives.h>
 #include <psring/ring/ring_links.h>
@@ -168,7 +169,7 @@ void take_turns(Worker& worker, ring::ProcessGroup& group, std::size_t rounds, R
 }
 
 void print_row(const char* name, double samples, const Samples& step, double ratio, const char* to) {
-  fmt::print("{:<14} {:>11.1f} us a step, spread {:>3.0f} %, {:>10.1f} samples/s, {:.3f} {}\n", name,
+  out::print("{:<14} {:>11.1f} us a step, spread {:>3.0f} %, {:>10.1f} samples/s, {:.3f} {}\n", name,
              1e6 * step.median(), 100 * step.spread(), samples / step.median(), ratio, to);
 }
 
@@ -178,7 +179,7 @@ void bench_ring_training(const RingTrainingOptions& options) {
   const std::string machine = describe_machine();
   Worker worker(options);
   Team team(options, worker.arena_bytes());
-  fmt::print(
+  out::print(
       "{}\n{}: {} workers of batch {}, their exchange off, and single of batch {}; {} rounds of {} steps in turn\n\n",
       machine, options.model, options.workers, options.worker_batch, options.batch, options.rounds, options.steps);
   std::fflush(stdout);
@@ -198,7 +199,7 @@ void bench_ring_training(const RingTrainingOptions& options) {
   print_row("single", single_samples, alone, 1, "of single");
   print_row("exchange off", samples, apart, alone.median_ratio(apart) * samples / single_samples, "of single");
   print_row(options.strategy.c_str(), samples, together, speed_up, "of single");
-  fmt::print("{}: {:.3f} of the same processes with their exchange off; {:.1f} us of a step are waits (median)\n",
+  out::print("{}: {:.3f} of the same processes with their exchange off; {:.1f} us of a step are waits (median)\n",
              options.strategy, apart.median_ratio(together), 1e6 * exposed.median());
   if (options.json.empty()) return;
   const Json report{{"machine", machine},

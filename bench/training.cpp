@@ -12,6 +12,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/events.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/registries.h>
 #include <psring/worker/training.h>
@@ -38,7 +39,7 @@ class StepBench {
 
   void run() {
     const std::string machine = describe_machine();
-    fmt::print(
+    out::print(
         "{}\n{} batch {}: a step of ps (1 worker, 1 server, 2 processes, {}) beside one of single; {} rounds of {} "
         "steps in turn\n\n",
         machine, options_.model, options_.batch, options_.transport, options_.rounds, options_.steps);
@@ -56,7 +57,7 @@ class StepBench {
     }
     print("single", single, single);
     print("ps", ps, single);
-    fmt::print("ps waits {:.1f} us of a step for the server (median)\n", 1e6 * exposed.median());
+    out::print("ps waits {:.1f} us of a step for the server (median)\n", 1e6 * exposed.median());
     if (options_.json.empty()) return;
     const Json report{{"machine", machine},
                       {"model", options_.model},
@@ -70,7 +71,7 @@ class StepBench {
 
  private:
   void print(const char* name, const Samples& step, const Samples& single) const {
-    fmt::print("{:<8} {:>9.1f} us a step, spread {:>3.0f} %, least {:>9.1f} us, {:>8.0f} samples/s, {:.3f} of single\n",
+    out::print("{:<8} {:>9.1f} us a step, spread {:>3.0f} %, least {:>9.1f} us, {:>8.0f} samples/s, {:.3f} of single\n",
                name, 1e6 * step.median(), 100 * step.spread(), 1e6 * step.least(),
                static_cast<double>(options_.batch) / step.median(), step.median_ratio(single));
   }
@@ -115,12 +116,12 @@ void bench_step(const TrainingOptions& options) { StepBench(options).run(); }
 
 void bench_models(const std::vector<ComputeCase>& cases, std::size_t rounds, const std::string& json) {
   const std::string machine = describe_machine();
-  fmt::print(
+  out::print(
       "{}\nforward and backward, f32, 1 thread, needed operations only, beside oneDNN on the step's own matrix "
       "products; "
       "medians of {} rounds in turn\n\n",
       machine, rounds);
-  fmt::print("{:<54} {:>5} {:>9} {:>9} {:>7} {:>8} {:>10} {:>11}\n", "model", "batch", "GFLOP/s", "ceiling", "ratio",
+  out::print("{:<54} {:>5} {:>9} {:>9} {:>7} {:>8} {:>10} {:>11}\n", "model", "batch", "GFLOP/s", "ceiling", "ratio",
              "CPU-time", "samples/s", "rows/s");
   worker::Registries registries;
   worker::register_builtins(registries);
@@ -130,7 +131,7 @@ void bench_models(const std::vector<ComputeCase>& cases, std::size_t rounds, con
     const ComputeRates rates = measure_compute(*model, each.batch, rounds);
     const double samples = rates.samples_per_second;
     const double rows = samples * static_cast<double>(model->rows_per_sample);
-    fmt::print("{:<54} {:>5} {:>9.1f} {:>9.1f} {:>7.3f} {:>8.3f} {:>10.1f} {:>11.1f}\n", each.model, each.batch,
+    out::print("{:<54} {:>5} {:>9.1f} {:>9.1f} {:>7.3f} {:>8.3f} {:>10.1f} {:>11.1f}\n", each.model, each.batch,
                rates.wall_step, rates.wall_ceiling, rates.wall_ratio(), rates.ratio(), samples, rows);
     std::fflush(stdout);
     report["rows"].push_back({{"model", each.model},

@@ -12,6 +12,7 @@
 #include <psring/bench/measure.h>
 #include <psring/bench/report.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/ring/plan/tuning.h>
 
 namespace psring::bench {
@@ -71,7 +72,7 @@ ring::Tuning rows_that_stay(const CollectivesOptions& options, const std::string
   const Fit fit = open_fit("--tune", options.tune, fit_of_host().host);
   if (fit.tuning.empty()) return {};
   if (fit.tuned_over != network) {
-    fmt::print("{}: gets rows in place of those that were measured over {}\n", options.tune,
+    out::print("{}: gets rows in place of those that were measured over {}\n", options.tune,
                fit.tuned_over.empty() ? "another network" : fit.tuned_over);
     return {};
   }
@@ -91,7 +92,7 @@ std::vector<Choice> measure_sizes(const CollectivesOptions& options, TimedTeam& 
     for (const Entry& entry : entries) {
       if (entry.wrong > 0) fail(ErrorKind::check_failed, "{} at {} bytes: wrong results", entry.way, bytes);
       if (prints)
-        fmt::print("{:>12}  {:<24} {:>11.2f}{}\n", bytes, entry.way, 1e6 * entry.calls.median(),
+        out::print("{:>12}  {:<24} {:>11.2f}{}\n", bytes, entry.way, 1e6 * entry.calls.median(),
                    &entry == &best ? "  <" : "");
     }
     std::fflush(stdout);  // the next size may take a while
@@ -103,7 +104,7 @@ std::vector<Choice> measure_sizes(const CollectivesOptions& options, TimedTeam& 
 void tune(const CollectivesOptions& options, TimedTeam& team, const std::string& network, bool prints) {
   ring::Tuning tuning = rows_that_stay(options, network);
   if (prints)
-    fmt::print(
+    out::print(
         "{}\nall_reduce over TCP, {}, {} ranks, a process each; medians of {} rounds in turn\n\n{:>12}  {:<24} "
         "{:>11}\n",
         describe_machine(), network, options.workers, options.rounds, "size(B)", "algorithm:segment", "time(us)");
@@ -134,7 +135,7 @@ void tune_all_reduce(const CollectivesOptions& options) {
   HostTeam team({.endpoint = options.endpoint, .key_file = options.key_file}, std::move(rank));
   CollectivesOptions among_hosts = options;
   among_hosts.workers = team.ranks();
-  if (team.rank() > 0) fmt::print("rank {} of {}; rank 0 prints the times\n", team.rank(), team.ranks());
+  if (team.rank() > 0) out::print("rank {} of {}; rank 0 prints the times\n", team.rank(), team.ranks());
   tune(among_hosts, team, team.network(), team.rank() == 0);
   team.finish();
 }

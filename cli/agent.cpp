@@ -4,6 +4,7 @@
 #include <psring/cli/commands.h>
 #include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/net/host.h>
 #include <psring/common/proc/agent.h>
 #include <psring/common/proc/environment.h>
@@ -37,7 +38,7 @@ Command add_agent(const Flags& program) {
     options->key_file = std::filesystem::absolute(options->key_file);
     const AgentResult result = run_agent(*options, signals, clock);
     invocation.output.settle();
-    if (!result.cause.empty()) fmt::print(stderr, "{}{}\n", kErrorPrefix, result.cause);
+    if (!result.cause.empty()) out::error(result.cause);
     return result.status;
   };
 }

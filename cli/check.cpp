@@ -15,6 +15,7 @@
 #include <psring/cli/language.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/proc/signal_watch.h>
 #include <psring/view/page.h>
 
@@ -58,9 +59,9 @@ Exercise find_exercise(const std::string& text) {
 
 int list_exercises(Language language) {
   for (const Exercise& exercise : exercises())
-    fmt::print("{:02}  {}\n    {}/{}\n", exercise.number, exercise.title.in(language), exercise.folder(),
+    out::print("{:02}  {}\n    {}/{}\n", exercise.number, exercise.title.in(language), exercise.folder(),
                exercise.file);
-  fmt::print("{}", say(language,
+  out::print("{}", say(language,
                        Text{"psring check NN [FILE] marks a solution.\n", "psring check NN [FILE] 检查一份解答。\n"}));
   return 0;
 }
@@ -72,7 +73,7 @@ std::optional<ProcessExit> run_code(const Exercise& exercise, const fs::path& fi
   const Apart ended = run_apart(
       "run", {program, kRun, std::to_string(exercise.number), file.string(), folder.string(), "--lang", flags.lang},
       folder, from_seconds(flags.seconds), signals);
-  if (!ended.printed.empty()) fmt::print("{}{}", ended.printed, ended.printed.ends_with('\n') ? "" : "\n");
+  if (!ended.printed.empty()) out::print("{}{}", ended.printed, ended.printed.ends_with('\n') ? "" : "\n");
   return ended.exit;
 }
 
@@ -110,12 +111,12 @@ Points print_marks(const Exercise& exercise, const Marks& marks, const std::stri
     const bool passed = mark.state == Marks::State::passed;
     points.all += check.points;
     points.reached += passed ? check.points : 0;
-    fmt::print("  {} {:>2}/{:<2}  {}\n", passed ? "✓" : "✗", passed ? check.points : 0, check.points,
+    out::print("  {} {:>2}/{:<2}  {}\n", passed ? "✓" : "✗", passed ? check.points : 0, check.points,
                check.name.in(language));
-    if (mark.state == Marks::State::refused) fmt::print("           {}\n", mark.text);
-    if (mark.state == Marks::State::running) fmt::print("           {}\n", unfinished_text);
+    if (mark.state == Marks::State::refused) out::print("           {}\n", mark.text);
+    if (mark.state == Marks::State::running) out::print("           {}\n", unfinished_text);
     if (mark.state == Marks::State::not_run)
-      fmt::print("           {}\n", std::exchange(ended_between_checks, false)
+      out::print("           {}\n", std::exchange(ended_between_checks, false)
                                         ? unfinished_text
                                         : say(language, Text{"not run", "没有运行"}));
   }
@@ -148,13 +149,13 @@ int check(const CheckFlags& flags, const Invocation& invocation) {
   const auto exit = run_code(exercise, file, folder.path(), flags, invocation.words.at(0), signals);
   const Marks marks = read_marks(exercise, folder.path());
   if (!marks.error.empty()) fail(ErrorKind::data, "{}: {}", file.string(), marks.error);
-  fmt::print("{:02} {}: {}\n", exercise.number, exercise.title.in(language), file.string());
+  out::print("{:02} {}: {}\n", exercise.number, exercise.title.in(language), file.string());
   const Points points = print_marks(exercise, marks, unfinished(exit, flags, language), language);
-  fmt::print("{}\n", say(language, Text{"{} of {} points", "{} / {} 分"}, points.reached, points.all));
+  out::print("{}\n", say(language, Text{"{} of {} points", "{} / {} 分"}, points.reached, points.all));
   if (points.reached == points.all) return 0;
   if (const Json scene = read_scene(folder.path()); !scene.is_null()) {
     write_scene(scene, flags, invocation);
-    fmt::print("{}\n", say(language, Text{"the moment, event by event: {}", "逐个事件查看这一刻：{}"}, flags.scene));
+    out::print("{}\n", say(language, Text{"the moment, event by event: {}", "逐个事件查看这一刻：{}"}, flags.scene));
   }
   return kCheckFailed;
 }

@@ -15,6 +15,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/proc/options/check.h>
 
 namespace psring::cli {
@@ -40,7 +41,7 @@ class Report {
  public:
   void add(const std::string& name, const Judgement& judged) {
     const std::string cure = judged.cure.empty() ? "" : "  -> " + judged.cure;
-    fmt::print("{:<5} {:<19} {}{}\n", to_string(judged.level), name, judged.figure, cure);
+    out::print("{:<5} {:<19} {}{}\n", to_string(judged.level), name, judged.figure, cure);
     std::fflush(stdout);
     if (judged.level == Level::fail) ++failed_;
     if (judged.level == Level::warn) ++warned_;
@@ -53,9 +54,9 @@ class Report {
   int status() const { return failed_ > 0 ? kSomethingMissing : 0; }
   void conclude() const {
     if (failed_ > 0) {
-      fmt::print("{} of {} checks fail: jobs cannot run until this is fixed\n", failed_, checks_.size());
+      out::print("{} of {} checks fail: jobs cannot run until this is fixed\n", failed_, checks_.size());
     } else {
-      fmt::print("nothing that a job needs is missing{}\n",
+      out::print("nothing that a job needs is missing{}\n",
                  warned_ > 0 ? fmt::format("; {} of {} checks warn", warned_, checks_.size()) : "");
     }
   }
@@ -92,10 +93,10 @@ Moment deadline_of(const DoctorFlags& flags) { return SystemClock().now() + from
 int answer(const DoctorFlags& flags) {
   const net::JobKey key = net::JobKey::load(flags.key);
   LinkAnswerer answerer(key, net::resolve_endpoint("--listen", flags.listen, 0));
-  fmt::print("waiting at {} for psring doctor --peer {} --key {}\n", answerer.endpoint(), answerer.endpoint(),
+  out::print("waiting at {} for psring doctor --peer {} --key {}\n", answerer.endpoint(), answerer.endpoint(),
              flags.key);
   std::fflush(stdout);
-  fmt::print("answered {}, which prints the measurements\n", answerer.answer(deadline_of(flags)));
+  out::print("answered {}, which prints the measurements\n", answerer.answer(deadline_of(flags)));
   return 0;
 }
 

@@ -14,6 +14,7 @@
 #include <psring/cli/parse.h>
 #include <psring/cli/text_table.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/standard_files.h>
 
 namespace psring::cli {
 namespace {
@@ -91,10 +92,10 @@ void print(const bench::Fit& fit) {
                share(line.median_error), share(line.worst_error), std::to_string(line.points)});
     if (!line.good()) bad.push_back(name);
   }
-  fmt::print("{}", table.plain());
-  for (const auto& [name, value] : fit.factors) fmt::print("{}: {:.4g}\n", name, value);
+  out::print("{}", table.plain());
+  for (const auto& [name, value] : fit.factors) out::print("{}: {:.4g}\n", name, value);
   if (bad.empty()) return;
-  fmt::print("{}", wrapped(fmt::format("a line does not fit these within 10 %: {}; predictions that use them are rough",
+  out::print("{}", wrapped(fmt::format("a line does not fit these within 10 %: {}; predictions that use them are rough",
                                        fmt::join(bad, ", ")),
                            80, 2));
 }
@@ -107,7 +108,7 @@ int run(const FitFlags& flags, const App& app) {
   const bench::Fit fit = measure(flags, app);
   bench::add_to_fit("--out", flags.out, fit);
   print(fit);
-  fmt::print("fit: {}\n", flags.out);
+  out::print("fit: {}\n", flags.out);
   return 0;
 }
 

@@ -15,6 +15,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/spec.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/worker/data/tokenizer/tokenizer.h>
 #include <psring/worker/model/generate/gpt_weights.h>
 #include <psring/worker/model/safetensors.h>
@@ -142,7 +143,7 @@ std::string text_of(const std::optional<Tokenizer>& tokenizer, const Tokens& tok
   return text;
 }
 
-void print_bytes(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+void print_bytes(const std::string& text) { out::text(text); }
 
 /// Prints a single sequence while it grows.
 Generator::OnToken printer(const GenerateFlags& flags, const std::vector<Tokens>& prompts,
@@ -179,13 +180,13 @@ void print_report(const GenerateFlags& flags, const GenerationReport& report, co
     std::vector<std::string> texts;
     for (const Tokens& sequence : report.made.sequences)
       if (tokenizer) texts.push_back(text_of(tokenizer, sequence));
-    fmt::print("{}\n", generation_json(report, generator, tokens, texts));
+    out::print("{}\n", generation_json(report, generator, tokens, texts));
     return;
   }
   for (std::size_t i = 0; report.prompts.size() > 1 && i < report.prompts.size(); ++i)
     print_bytes(fmt::format("[{}] {}{}{}\n", i, text_of(tokenizer, report.prompts[i]), tokenizer ? "" : ",",
                             text_of(tokenizer, report.made.sequences[i])));
-  fmt::print("{}{}", report.prompts.size() > 1 ? "\n" : "\n\n", generation_text(report, generator, tokens));
+  out::print("{}{}", report.prompts.size() > 1 ? "\n" : "\n\n", generation_text(report, generator, tokens));
 }
 
 void continue_prompts(const GenerateFlags& flags, const Prepared& work, Generator& generator,
@@ -236,14 +237,14 @@ void evaluate(const GenerateFlags& flags, Generator& generator, ring::ProcessGro
                      {"loss", all.mean()},
                      {"perplexity", all.perplexity()}};
     if (group != nullptr) document["received_bytes"] = all.received_bytes;
-    fmt::print("{}\n", document.dump());
+    out::print("{}\n", document.dump());
     return;
   }
   constexpr double kMiB = 1 << 20;
   const std::string exchanged =
       group == nullptr ? ""
                        : fmt::format("; rank 0 received {:.2f} MiB", static_cast<double>(all.received_bytes) / kMiB);
-  fmt::print("{}: {} weights, {:.2f} MiB; {} tokens of {}: loss {:.6f}, perplexity {:.4f}{}\n", flags.model.file,
+  out::print("{}: {} weights, {:.2f} MiB; {} tokens of {}: loss {:.6f}, perplexity {:.4f}{}\n", flags.model.file,
              generator.weights().text(), static_cast<double>(weight_bytes) / kMiB, all.tokens, flags.evaluate,
              all.mean(), all.perplexity(), exchanged);
 }

@@ -9,6 +9,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/tcp/socket.h>
 #include <psring/common/proc/coordinator_process.h>
@@ -28,7 +29,7 @@ LiveView::LiveView(const std::filesystem::path& folder, const std::string& liste
   try {
     const std::string url = start_listening(cluster_, kName, {self, "watch", folder.string(), "--listen", listen},
                                             clock_.now() + kStart, clock_);
-    fmt::print("live view: {}\n", url);
+    out::print("live view: {}\n", url);
     std::fflush(stdout);
   } catch (const Error& error) {
     fail(ErrorKind::usage, "--live {}: {}", listen, error.what());
@@ -43,7 +44,7 @@ std::vector<int> LiveView::tend() {
   const std::string how = exit->signal != 0
                               ? fmt::format("was ended by signal {} ({})", exit->signal, ::strsignal(exit->signal))
                               : fmt::format("has ended with status {}: {}", exit->status, message_of(*exit));
-  fmt::print("the live view {}; the job goes on without it\n", how);
+  out::print("the live view {}; the job goes on without it\n", how);
   std::fflush(stdout);
   return {};
 }

@@ -19,6 +19,7 @@
 #include <psring/cli/yaml.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/fd.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/net/key.h>
 #include <psring/common/proc/options/table.h>
 
@@ -95,7 +96,7 @@ void write_manifests(const fs::path& folder, const std::vector<Manifest>& manife
   if (error) fail(ErrorKind::data, "--out {}: {}", folder.string(), error.message());
   for (const Manifest& manifest : manifests) {
     write_new(folder / manifest.file, to_yaml(manifest.object));
-    fmt::print("{}\n", (folder / manifest.file).string());
+    out::print("{}\n", (folder / manifest.file).string());
   }
 }
 
@@ -124,7 +125,7 @@ int write_manifests(ManifestsFlags flags, const Invocation& invocation) {
   if (!flags.out.empty()) {
     write_manifests(flags.out, manifests);
   } else {
-    for (const Manifest& manifest : manifests) fmt::print("{}", to_yaml(manifest.object));
+    for (const Manifest& manifest : manifests) out::print("{}", to_yaml(manifest.object));
   }
   return 0;
 }

@@ -19,6 +19,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/spec.h>
+#include <psring/common/base/standard_files.h>
 
 namespace psring::cli {
 namespace {
@@ -137,9 +138,9 @@ int job_table(MemoryFlags& flags, const Invocation& invocation) {
     lines += wrapped(host_line(entry, memory, flags) + more, 80, 2);
   }
   if (flags.json)
-    fmt::print("{}\n", document.dump(2));
+    out::print("{}\n", document.dump(2));
   else
-    fmt::print("{}{}", table.plain(80), lines);
+    out::print("{}{}", table.plain(80), lines);
   return 0;
 }
 

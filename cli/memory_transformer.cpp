@@ -10,6 +10,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/spec.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/optim/block_codes.h>
 #include <psring/optim/job_optimizer.h>
 
@@ -100,9 +101,9 @@ std::string padded(const std::string& text, std::size_t width) {
 
 void print_terms(const std::string& title, const std::vector<MemoryTerm>& terms, const std::optional<double>& limit,
                  Language language) {
-  fmt::print("{}\n", title);
+  out::print("{}\n", title);
   for (const MemoryTerm& term : terms)
-    fmt::print("  {} {} = {:>12}\n", padded(memory_name(term.name, language), 12), padded(term.formula, 46),
+    out::print("  {} {} = {:>12}\n", padded(memory_name(term.name, language), 12), padded(term.formula, 46),
                size_text(term.bytes));
   const double total = total_bytes(terms);
   std::string fits;
@@ -110,22 +111,22 @@ void print_terms(const std::string& title, const std::vector<MemoryTerm>& terms,
     fits =
         say(language, total <= *limit ? Text{"fits into {}", "放得进 {}"} : Text{"does not fit into {}", "放不进 {}"},
             size_text(*limit));
-  fmt::print("  {} {}   {:>12}\n", padded(memory_name("total", language), 12), padded(fits, 46), size_text(total));
+  out::print("  {} {}   {:>12}\n", padded(memory_name("total", language), 12), padded(fits, 46), size_text(total));
 }
 
 void print_batch(std::size_t batch, const Text& text, Language language) {
   if (batch == 0) return;
   const std::string count =
       batch == kMostBatch ? say(language, {"{} or more", "{} 或更大"}, batch) : std::to_string(batch);
-  fmt::print("  {}\n", say(language, text, count));
+  out::print("  {}\n", say(language, text, count));
 }
 
 void print_workers(const std::optional<std::size_t>& workers, Language language) {
   if (workers)
-    fmt::print("  {}\n",
+    out::print("  {}\n",
                say(language, {"smallest number of workers that fits: {}", "放得下的最少 worker 数：{}"}, *workers));
   else
-    fmt::print("  {}\n",
+    out::print("  {}\n",
                say(language, {"no number of workers up to {} fits", "worker 数不超过 {} 时都放不下"}, kMostWorkers));
 }
 
@@ -168,7 +169,7 @@ int training(const MemoryFlags& flags, const App& app) {
     else
       print_training(strategy, here, stage, flags.limit_bytes(), flags.language());
   }
-  if (flags.json) fmt::print("{}\n", document.dump(2));
+  if (flags.json) out::print("{}\n", document.dump(2));
   return 0;
 }
 
@@ -177,7 +178,7 @@ int inference(const MemoryFlags& flags) {
       .size = size_of(flags), .weight_bits = flags.weight_bits, .batch = positive(flags.job, "batch-size", 1)};
   const Language language = flags.language();
   if (flags.json) {
-    fmt::print("{}\n", json_of(inference_memory(of)).dump(2));
+    out::print("{}\n", json_of(inference_memory(of)).dump(2));
     return 0;
   }
   const std::optional<double> limit = flags.limit_bytes();
@@ -189,7 +190,7 @@ int inference(const MemoryFlags& flags) {
     return total_bytes(inference_memory(other)) <= *limit;
   });
   print_batch(batch, {"most sequences at a time that fit: {}", "同时放得下的最多序列数：{}"}, language);
-  if (batch == 0) fmt::print("  {}\n", say(language, {"no sequence fits", "一个序列也放不下"}));
+  if (batch == 0) out::print("  {}\n", say(language, {"no sequence fits", "一个序列也放不下"}));
   return 0;
 }
 

@@ -9,6 +9,7 @@
 #include <psring/cli/option_list.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/spec.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/proc/options/table.h>
 
 namespace psring::cli {
@@ -89,7 +90,7 @@ Command add_options(const Flags& program) {
     }
     const Json all = {{"commands", std::move(commands)},
                       {"job", describe_job(program.command("train"), invocation.app)}};
-    fmt::print("{}\n", all.dump(2));
+    out::print("{}\n", all.dump(2));
     return 0;
   };
 }

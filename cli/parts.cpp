@@ -8,6 +8,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/folder.h>
 
@@ -129,7 +130,7 @@ fs::path newest_whole_checkpoint(const JobOptions& job, Damaged damaged) {
       return path;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::data) throw;
-      fmt::print("{}; this checkpoint is skipped\n", error.what());
+      out::print("{}; this checkpoint is skipped\n", error.what());
       if (damaged == Damaged::set_aside) move_if_there(path, path.string() + ".damaged");
     }
   }

@@ -17,6 +17,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/spec.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/view/page.h>
 
 namespace psring::cli {
@@ -242,7 +243,7 @@ void write(const PlanFlags& flags, const Json& document) {
   if (!flags.json.empty()) write_whole(flags.json, document.dump(2) + "\n");
   if (flags.html.empty()) return;
   write_whole(flags.html, view::plan_page(document));
-  fmt::print("{}", say(parse_language(flags.lang), {"page: {}; open it in a browser\n", "页面：{}，请用浏览器打开\n"},
+  out::print("{}", say(parse_language(flags.lang), {"page: {}; open it in a browser\n", "页面：{}，请用浏览器打开\n"},
                        flags.html));
 }
 
@@ -256,9 +257,9 @@ int plan_sweep(const PlanFlags& flags, const Invocation& invocation) {
   if (!flags.out.empty()) fail(ErrorKind::usage, "--out with --sweep: a job has one value; plan it without --sweep");
   const Language language = parse_language(flags.lang);
   const Swept swept = sweep_over(flags, parse_plan_sweep(flags.sweep), invocation.app);
-  fmt::print("{}", sweep_table(swept.sweep, swept.points, language));
+  out::print("{}", sweep_table(swept.sweep, swept.points, language));
   for (const std::string& line : swept.left_out)
-    fmt::print("{}", wrapped(say(language, {"left out: {}", "略去：{}"}, line), 80, 2));
+    out::print("{}", wrapped(say(language, {"left out: {}", "略去：{}"}, line), 80, 2));
   Json document = document_of(flags, invocation.words);
   add_sweep(swept, flags, document);
   write(flags, document);
@@ -272,7 +273,7 @@ int plan(const PlanFlags& flags, const Invocation& invocation) {
   const PlanRows rows = plan_rows(input, invocation.app);
   if (flags.row == 0 || flags.row > rows.rows.size())
     fail(ErrorKind::usage, "--row {}: the plan has rows 1 to {}", flags.row, rows.rows.size());
-  fmt::print("{}{}", plan_table(rows, input.mesh, input.memory_bytes, flags.top, language),
+  out::print("{}{}", plan_table(rows, input.mesh, input.memory_bytes, flags.top, language),
              wrapped(plan_reason(rows, language), 80, 2));
   Json document = document_of(flags, invocation.words);
   document["mesh"] = to_json(input.mesh);
@@ -281,7 +282,7 @@ int plan(const PlanFlags& flags, const Invocation& invocation) {
   write(flags, document);
   if (!flags.out.empty()) {
     write_whole(flags.out, config_of(rows.rows[flags.row - 1], input.mesh, flags.job));
-    fmt::print("{}", say(language, {"job: psring train --config {}\n", "作业：psring train --config {}\n"}, flags.out));
+    out::print("{}", say(language, {"job: psring train --config {}\n", "作业：psring train --config {}\n"}, flags.out));
   }
   return 0;
 }

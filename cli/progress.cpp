@@ -13,6 +13,7 @@
 #include <psring/cli/progress_line.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/standard_files.h>
 
 namespace psring::cli {
 
@@ -27,7 +28,7 @@ Progress::Progress(std::string label, const Output& output) : label_(std::move(l
 Progress::~Progress() {
   write_ = Fd();
   thread_.join();
-  if (drawn_ > 0) fmt::print("\r{:{}}\r", "", drawn_);
+  if (drawn_ > 0) out::print("\r{:{}}\r", "", drawn_);
   std::fflush(stdout);
 }
 
@@ -60,10 +61,10 @@ void Progress::draw(const std::string& line) {
   if (output_.is_terminal()) {
     // A line wider than the terminal would wrap, and "\\r" returns only to the start of the last part.
     const std::string bar = terminal_line(label_, run, output_.columns() - 1);
-    fmt::print("\r{:<{}}", bar, drawn_);
+    out::print("\r{:<{}}", bar, drawn_);
     drawn_ = std::max(drawn_, bar.size());
   } else if (const double done = run.step / run.steps; done >= next_plain_) {
-    fmt::print("{}\n", plain_line(label_, run));
+    out::print("{}\n", plain_line(label_, run));
     next_plain_ = done + 0.2;
   }
   std::fflush(stdout);

@@ -7,6 +7,7 @@
 
 #include <psring/cli/commands.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/worker/model/generate/generator.h>
 
 namespace psring::cli {
@@ -28,7 +29,7 @@ Command add_quantize(const Flags& program) {
     const auto mib = [](const std::string& path) {
       return static_cast<double>(std::filesystem::file_size(path)) / (1 << 20);
     };
-    fmt::print("{}: {} weights, {:.2f} MiB; {} has {:.2f} MiB\n", flags->out, generator.weights().text(),
+    out::print("{}: {} weights, {:.2f} MiB; {} has {:.2f} MiB\n", flags->out, generator.weights().text(),
                mib(flags->out), flags->options.file, mib(flags->options.file));
     return 0;
   };

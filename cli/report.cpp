@@ -7,6 +7,7 @@
 
 #include <psring/cli/commands.h>
 #include <psring/cli/report_file.h>
+#include <psring/common/base/standard_files.h>
 
 namespace psring::cli {
 namespace {
@@ -22,7 +23,7 @@ int run_report(const ReportFlags& flags, const App& app) {
   const std::vector<fs::path> folders(flags.runs.begin(), flags.runs.end());
   fs::path out = flags.out;
   if (out.empty()) out = folders.size() == 1 ? folders.front() / "report.html" : fs::path("report.html");
-  fmt::print("{}", write_report(folders, out, app));
+  out::print("{}", write_report(folders, out, app));
   return 0;
 }
 

@@ -1,12 +1,13 @@
 #include <psring/cli/requeue.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/proc/local_cluster.h>
 
 namespace psring::cli {
 
 void requeue(const SlurmJob& job, const std::filesystem::path& run_folder) {
   constexpr auto kPatience = std::chrono::seconds(30);
-  fmt::print("Slurm job {}: is requeued, and continues with this run when Slurm starts the job again\n", job.id);
+  out::print("Slurm job {}: is requeued, and continues with this run when Slurm starts the job again\n", job.id);
   std::fflush(stdout);
   const SystemClock clock;
   LocalCluster cluster(run_folder / "logs", clock, true);

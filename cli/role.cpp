@@ -3,6 +3,7 @@
 
 #include <psring/cli/commands.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/proc/environment.h>
 #include <psring/common/proc/options/check.h>
 #include <psring/common/proc/role.h>
@@ -47,7 +48,7 @@ Command add_role(const Flags& command, net::Role role, bool by_agent) {
     }
     if (by_agent || interruption.signal == 0) return 0;  // an agent would treat any other status as a loss
     invocation.output.settle();
-    fmt::print(stderr, "{}interrupted {}\n", kErrorPrefix, net::control::describe(interruption));
+    out::error("interrupted " + net::control::describe(interruption));
     return interrupted_status(interruption.signal);
   };
 }

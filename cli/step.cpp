@@ -15,6 +15,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/view/page.h>
 #include <psring/view/records.h>
 #include <psring/view/step/play.h>
@@ -57,8 +58,8 @@ Json play_all(StepFlags& flags, const Invocation& invocation) {
     worker::TrainSetup setup = set_up(entry.job, invocation.app);
     check_memory(setup, 1, 1);
     Json scene = view::play(entry.label, entry.job, *entry.kind, options, names);
-    if (flags.text) fmt::print("{}", view::scene_text(scene));
-    fmt::print("{}: {} events in {:.3f} ms of virtual time{}\n", entry.label, scene["events"].size(),
+    if (flags.text) out::print("{}", view::scene_text(scene));
+    out::print("{}: {} events in {:.3f} ms of virtual time{}\n", entry.label, scene["events"].size(),
                scene["duration_ns"].get<double>() / 1e6,
                scene.contains("error") ? "; it failed: " + scene["error"].get<std::string>() : "");
     scenes.push_back(std::move(scene));
@@ -96,7 +97,7 @@ int step(StepFlags& flags, const Invocation& invocation) {
                    {"command", invocation.words},
                    {"scenes", flags.scenes.empty() ? play_all(flags, invocation) : read_scenes(flags.scenes)}};
   write_whole(flags.out, flags.out.ends_with(".json") ? document.dump() + "\n" : view::step_page(document));
-  fmt::print("scene: {}\n", flags.out);
+  out::print("scene: {}\n", flags.out);
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include <psring/cli/tasks.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/poll.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/host.h>
 #include <psring/common/net/key.h>
@@ -118,7 +119,7 @@ std::string Tasks::meeting_name() const {
 
 void Tasks::warn_of_idle_nodes(std::size_t nodes) const {
   if (!slurm_ || started_by_launcher_ || nodes >= slurm_->nodes) return;
-  fmt::print("warning: Slurm job {} has {} nodes, and this job uses {}: start it as srun psring train ...\n",
+  out::print("warning: Slurm job {} has {} nodes, and this job uses {}: start it as srun psring train ...\n",
              slurm_->id, slurm_->nodes, nodes == 1 ? "only this host" : fmt::format("{} of them", nodes));
   std::fflush(stdout);
 }
@@ -168,7 +169,7 @@ int Tasks::follow(const Follow& options, SignalWatch& signals, const Invocation&
   invocation.output.settle();
   // Task 0 says why the job failed, unless this task is the one that knows.
   const bool knows = !result.joined || (result.coordinator_was_silent && task_->here == 0);
-  if (knows && !result.cause.empty()) fmt::print(stderr, "{}task {}: {}\n", kErrorPrefix, task_->rank, result.cause);
+  if (knows && !result.cause.empty()) out::error(fmt::format("task {}: {}", task_->rank, result.cause));
   if (result.status != 0 && !knows && !result.coordinator_was_silent) await_leaders_end();
   return result.status;
 }

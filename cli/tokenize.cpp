@@ -9,6 +9,7 @@
 #include <psring/cli/commands.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/worker/data/tokenizer/tokenizer.h>
 
 namespace psring::cli {
@@ -49,8 +50,8 @@ int train(const TokenizeFlags& flags) {
   }
   const Tokenizer tokenizer = worker::train_tokenizer(text, flags.vocab);
   tokenizer.save(flags.out);
-  fmt::print("{}: {} tokens learned from {} bytes\n", flags.out, tokenizer.size(), text.size());
-  if (tokenizer.size() < flags.vocab) fmt::print("no other pair of tokens occurs twice in the text\n");
+  out::print("{}: {} tokens learned from {} bytes\n", flags.out, tokenizer.size(), text.size());
+  if (tokenizer.size() < flags.vocab) out::print("no other pair of tokens occurs twice in the text\n");
   return 0;
 }
 
@@ -78,7 +79,7 @@ int decode(const TokenizeFlags& flags, const Tokenizer& tokenizer) {
   if (!flags.out.empty()) {
     write_whole(flags.out, text);
   } else {
-    std::fwrite(text.data(), 1, text.size(), stdout);
+    out::text(text);
   }
   return 0;
 }
@@ -98,9 +99,9 @@ int encode(const TokenizeFlags& flags, Tokenizer& tokenizer) {
   }
   write_whole(flags.out, bytes);
   const std::size_t tokens = bytes.size() / 2;
-  fmt::print("{}: {} tokens from {} bytes", flags.out, tokens, text_bytes);
-  if (tokens > 0) fmt::print(", {:.2f} bytes a token", static_cast<double>(text_bytes) / static_cast<double>(tokens));
-  fmt::print("\ntrain with --data tokens:{} --model gpt:...,vocab={}\n", flags.out, tokenizer.size());
+  out::print("{}: {} tokens from {} bytes", flags.out, tokens, text_bytes);
+  if (tokens > 0) out::print(", {:.2f} bytes a token", static_cast<double>(text_bytes) / static_cast<double>(tokens));
+  out::print("\ntrain with --data tokens:{} --model gpt:...,vocab={}\n", flags.out, tokenizer.size());
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <psring/cli/commands.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/view/trace_file.h>
 
 namespace psring::cli {
@@ -14,7 +15,7 @@ Command add_trace(const Flags& program) {
   command.add("RUN", *run, "run folder").require();
   command.add_footer("train records events with --events on or --trace on. Perfetto opens trace.json.");
   return [run](const Invocation& /*invocation*/) {
-    fmt::print("{}\n", view::write_trace(*run).string());
+    out::print("{}\n", view::write_trace(*run).string());
     return 0;
   };
 }

@@ -10,6 +10,7 @@
 #include <psring/cli/flags.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/proc/coordinator_process.h>
 #include <psring/view/live/watch.h>
 
@@ -53,7 +54,7 @@ int watch(const WatchFlags& flags, const App& app) {
     [[maybe_unused]] const int ignored = ::nice(kNice);
     publish_endpoint(flags.endpoint_fd, watch.url());
   } else {
-    fmt::print("live view: {}\nCtrl-C ends the view; the run does not notice\n", watch.url());
+    out::print("live view: {}\nCtrl-C ends the view; the run does not notice\n", watch.url());
     std::fflush(stdout);
   }
   watch.run(by_launcher);

@@ -6,6 +6,7 @@
 #include <psring/common/base/extension.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/parallel.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/device.h>
 #include <psring/common/net/part_transport.h>
@@ -57,7 +58,7 @@ class ServerLife {
     if (job_.server_device == "cpu") return;
     device_ = make_cuda_device(member.rank() % cuda_devices());
     device_->use_graphs(job_.cuda_graphs);
-    fmt::print("server {}: updates on {}\n", member.rank(), device_->name());
+    out::print("server {}: updates on {}\n", member.rank(), device_->name());
   }
 
   /// Serves until a peer is lost (throws) or the job ends.
@@ -135,7 +136,7 @@ class ServerLife {
   void report() {
     if (event_log_) event_log_->finish();
     if (live_) live_->finish();
-    fmt::print("server {}: {}, version {}\n", member_.rank(), shard_->describe(), shard_->version());
+    out::print("server {}: {}, version {}\n", member_.rank(), shard_->describe(), shard_->version());
     member_.link().report(member_.report_json(Json{
         {"elements", shard_->elements()},
         {"version", shard_->version()},

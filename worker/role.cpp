@@ -8,6 +8,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/mesh_part.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/part_transport.h>
 #include <psring/common/net/reporting.h>
@@ -104,9 +105,9 @@ net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Mem
   net::Transport* transport = memory.transport.get();
   member.link().on_change([transport] { transport->wake(); });
   if (member.rank() == 0)
-    fmt::print("{} of {} elements, padding counted\n", describe_shares(job, setup.layout()), setup.layout().elements());
+    out::print("{} of {} elements, padding counted\n", describe_shares(job, setup.layout()), setup.layout().elements());
   for (const net::Member& server : servers)
-    fmt::print("worker {}: {} through {}\n", member.rank(), to_string(server), links.describe(server.peer));
+    out::print("worker {}: {} through {}\n", member.rank(), to_string(server), links.describe(server.peer));
   return transport;
 }
 
@@ -128,10 +129,10 @@ void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory
   if (memory.events->detailed()) memory.group->report_to(*memory.events);
   if (mesh.divides_model()) memory.mesh.emplace(make_mesh_groups(*memory.group, mesh, setup.whole().sharing));
   if (member.rank() == 0 && setup.strategy().ring)
-    fmt::print("{}\n", memory.group->describe(ring::Collective::all_reduce, setup.layout().elements(), {}));
+    out::print("{}\n", memory.group->describe(ring::Collective::all_reduce, setup.layout().elements(), {}));
   const std::size_t owners = setup.layout().owners;
   if (member.rank() == 0 && setup.strategy().stage > 0 && owners < mesh.data)
-    fmt::print("{} shard groups: each cuts units among {} workers\n", workers.size() / owners, owners);
+    out::print("{} shard groups: each cuts units among {} workers\n", workers.size() / owners, owners);
 }
 
 /// Workers of a host have its GPUs in the order of their ranks.
@@ -148,7 +149,7 @@ std::unique_ptr<Device> own_gpu(Membership& member, const std::vector<net::Membe
          member.rank(), before + 1, gpus);
   std::unique_ptr<Device> device = make_cuda_device(before % gpus);
   device->book(member.memory());
-  fmt::print("worker {}: computes on {}\n", member.rank(), device->name());
+  out::print("worker {}: computes on {}\n", member.rank(), device->name());
   return device;
 }
 
@@ -159,9 +160,9 @@ std::optional<GpuMemory> gpu_memory(Membership& member, const Device* device) {
        {Category::parameters, Category::gradients, Category::optimizer, Category::activations, Category::communication})
     gpu.booked += member.memory().peak_bytes(category);
   if (!member.job().share_gpu) gpu.driver = device->memory().held_bytes;
-  fmt::print("worker {}: GPU memory: {} MiB booked at most", member.rank(), gpu.booked >> 20);
-  if (gpu.driver) fmt::print(", {} MiB as the driver says, without CUDA's own", *gpu.driver >> 20);
-  fmt::print("\n");
+  out::print("worker {}: GPU memory: {} MiB booked at most", member.rank(), gpu.booked >> 20);
+  if (gpu.driver) out::print(", {} MiB as the driver says, without CUDA's own", *gpu.driver >> 20);
+  out::print("\n");
   return gpu;
 }
 
@@ -279,7 +280,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
     const bool stopped = next < setup.steps();
     resume(next);  // where none was left
     life.metrics.flush();
-    if (stopped) fmt::print("worker {}: interrupted at step {}\n", member.rank(), next);
+    if (stopped) out::print("worker {}: interrupted at step {}\n", member.rank(), next);
     if (!job.out.empty() && !stopped) training.save(member.rank() == 0 ? job.out + "/model.safetensors" : "");
     if (memory->device) memory->device->finish();
     if (memory->event_log) memory->event_log->finish();

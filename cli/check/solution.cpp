@@ -6,6 +6,7 @@
 
 #include <psring/cli/check/apart.h>
 #include <psring/cli/check/solution.h>
+#include <psring/common/base/standard_files.h>
 
 namespace psring::cli {
 namespace {
@@ -55,7 +56,7 @@ void compile_solution(const std::string& compiler, const fs::path& source, const
          "the C++ compiler '{}' cannot be run; install g++ (scripts/setup does), or name another with --compiler",
          compiler);
   }
-  fmt::print("{}", compiled.printed);
+  out::print("{}", compiled.printed);
   const auto& exit = compiled.exit;
   if (!exit) fail(ErrorKind::data, "{}: the compiler takes longer than {} s", source.string(), kCompileTime.count());
   if (exit->status != 0 || exit->signal != 0)

@@ -13,6 +13,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/device/processor.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/host.h>
@@ -62,7 +63,7 @@ void Membership::prepare(const std::string& host, const std::string& bind, std::
     if (fault.kind == Fault::Kind::link && link) link->bits_per_second = fault.bits_per_second;
   if (epoch() > 0) job_.fault = without_ends(job_.fault);
   FaultTrigger(job_.fault, self()).arm();
-  refusals_.emplace(to_string(self()), clock_, [](const std::string& line) { fmt::print("{}\n", line); });
+  refusals_.emplace(to_string(self()), clock_, [](const std::string& line) { out::print("{}\n", line); });
   link_options_ = {.self = {self(), 0},
                    .way = net::parse_way(job_.transport),
                    .encrypt = job_.encrypt,
@@ -224,7 +225,7 @@ net::control::Interruption run_role(Membership& membership, const MakeLife& make
       } catch (const Error& error) {
         if (!membership.outlives(error)) throw;
         if (membership.is_guest()) return {};  // the host role regroups, and starts this role anew
-        fmt::print("{}: {}; regrouping\n", to_string(membership.self()), error.what());
+        out::print("{}: {}; regrouping\n", to_string(membership.self()), error.what());
         membership.regroup(error);
       }
     }

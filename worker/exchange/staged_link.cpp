@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/device/copy_queue.h>
 #include <psring/common/device/device.h>
 #include <psring/worker/compressor.h>
@@ -84,7 +85,7 @@ StagedLink::StagedLink(const Plan& plan, const World& world)
       to_host_(world.device->make_copy_queue()),
       to_device_(world.device->make_copy_queue()) {
   if (pinned_ == nullptr)
-    fmt::print("worker {}: its driver does not pin shared memory: copies between it and the GPU are slow\n",
+    out::print("worker {}: its driver does not pin shared memory: copies between it and the GPU are slow\n",
                plan.place.rank.value);
 }
 
