@@ -1,6 +1,4 @@
-#include <cstdio>
 #include <map>
-#include <system_error>
 
 #include <fmt/core.h>
 #include <version.h>
@@ -16,13 +14,6 @@
 
 namespace psring {
 namespace {
-
-/// Names standard output if a print to it has failed: fmt's error does not.
-Error error_of(const std::exception& exception) {
-  const auto* const failed = dynamic_cast<const std::system_error*>(&exception);
-  if (failed == nullptr || std::ferror(stdout) == 0) return to_error(exception);
-  return standard_output_error(failed->code().value());
-}
 
 int run_command_line(const App& app, int argc, char** argv) {
   cli::CommandLine line("psring: data-parallel training through parameter servers, to run, measure and teach",
@@ -49,9 +40,7 @@ int run_command_line(const App& app, int argc, char** argv) {
   program.add_footer("psring COMMAND --help lists the options of a command.\n\n" + cli::exit_status_help());
   const std::vector<std::string> words(argv, argv + argc);
   cli::Output output;
-  const int status = line.run(words, [&] { return commands.at(line.typed_command())({app, words, output}); });
-  if (status == 0) output.finish();
-  return status;
+  return output.end(line.run(words, [&] { return commands.at(line.typed_command())({app, words, output}); }));
 }
 
 }  // namespace
@@ -78,8 +67,8 @@ int App::guard(const std::function<int()>& body) noexcept {
     if (status == 0) flush_standard_output();  // another status is reported as it is
     return status;
   } catch (const std::exception& exception) {
-    const Error error = error_of(exception);
-    fmt::print(stderr, "{}{}\n", kErrorPrefix, error.what());
+    const Error error = to_error(exception);
+    out::error(error.what());
     return exit_status(error.kind());
   }
 }

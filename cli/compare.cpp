@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <thread>
 
 #include <psring/cli/bandwidth.h>
 #include <psring/cli/commands.h>
@@ -21,6 +20,8 @@
 #include <psring/cli/set_up.h>
 #include <psring/cli/tasks.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/processors.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/proc/options/check.h>
 #include <psring/view/trace_file.h>
 
@@ -71,7 +72,7 @@ class Comparison {
     } catch (const RunFailed&) {
       std::erase_if(rows_, [](const Row& row) { return row.runs.empty(); });
       write_files(false);
-      if (!rows_.empty()) fmt::print("\n{}incomplete: a run ended early\n", main_table(rows_).plain(kTableColumns));
+      if (!rows_.empty()) out::print("\n{}incomplete: a run ended early\n", main_table(rows_).plain(kTableColumns));
       std::fflush(stdout);
       throw;
     }
@@ -117,7 +118,10 @@ class Comparison {
       if (row.entry.exact()) compare(row);
     for (Row& row : rows_)
       if (!row.entry.exact()) compare(row);
-    for (Row& row : rows_) measure_memory(row);
+    for (Row& row : rows_) {
+      check_not_interrupted(row.entry.label, "the bandwidth of memory was measured");
+      measure_memory(row);
+    }
   }
 
   /// Compares a row with its reference. A strategy that is not exact is compared with a reference that other rows need;
@@ -156,7 +160,7 @@ class Comparison {
     fill_in(job, invocation_.app, &setup);
     job.out = folder.string();
     if (auto before = run_before(job, folder, label)) return *before;
-    check_not_interrupted(label);
+    check_not_interrupted(label, "it began");
     check_no_run(folder);
     std::filesystem::create_directories(folder);
     const LaunchResult result = launch(job, {.out = folder, .label = label, .resumable = false}, invocation_, signals_);
@@ -168,11 +172,12 @@ class Comparison {
     return summarise(folder, job, invocation_);
   }
 
-  /// A signal that came too late to end a run early ends the comparison before the next run.
-  void check_not_interrupted(const std::string& label) {
+  /// A signal that came too late to end a run early ends the comparison before what is `next`.
+  void check_not_interrupted(const std::string& label, const char* next) {
     if (const auto signal = signals_.take(); signal && signal_ == 0) signal_ = *signal;
     if (signal_ != 0)
-      throw RunFailed{interrupted_status(signal_), label + ": interrupted before it began" + continue_hint()};
+      throw RunFailed{interrupted_status(signal_),
+                      fmt::format("{}: interrupted before {}{}", label, next, continue_hint())};
   }
 
   std::string continue_hint() const {
@@ -213,7 +218,7 @@ class Comparison {
       fail(ErrorKind::usage, "--out {}: its run {} was made with other options; choose another --out", out_.string(),
            label);
     if (std::filesystem::exists(folder / "summary.json")) {
-      fmt::print("{}: was finished before\n", label);
+      out::print("{}: was finished before\n", label);
       return summarise(folder, was, invocation_);
     }
     return set_aside(folder);
@@ -229,21 +234,21 @@ class Comparison {
 
   void report() const {
     write_files(true);
-    fmt::print("\n{}{}", main_table(rows_).plain(kTableColumns), legend(rows_));
-    for (const std::string& line : failures(rows_)) fmt::print("{}", wrapped(line, kTableColumns, 2));
-    for (const RunFailed& failed : ended_) fmt::print("{}", wrapped("ended early: " + failed.cause, kTableColumns, 2));
-    fmt::print("\nWhat bounds each, and what to try next:\n");
-    for (const std::string& line : bound_lines(rows_)) fmt::print("{}", wrapped(line, kTableColumns, 2));
+    out::print("\n{}{}", main_table(rows_).plain(kTableColumns), legend(rows_));
+    for (const std::string& line : failures(rows_)) out::print("{}", wrapped(line, kTableColumns, 2));
+    for (const RunFailed& failed : ended_) out::print("{}", wrapped("ended early: " + failed.cause, kTableColumns, 2));
+    out::print("\nWhat bounds each, and what to try next:\n");
+    for (const std::string& line : bound_lines(rows_)) out::print("{}", wrapped(line, kTableColumns, 2));
     if (flags_.wide)
-      for (const Section& section : wide_sections(rows_)) fmt::print("\n{}\n{}", section.title, section.table.plain());
-    fmt::print("\nrun folder: {}\n{}", out_.string(), write_report({out_}, out_ / "report.html", invocation_.app));
+      for (const Section& section : wide_sections(rows_)) out::print("\n{}\n{}", section.title, section.table.plain());
+    out::print("\nrun folder: {}\n{}", out_.string(), write_report({out_}, out_ / "report.html", invocation_.app));
     std::fflush(stdout);
   }
 
   CompareFlags& flags_;
   const Invocation& invocation_;
   SignalWatch& signals_;
-  const std::size_t processors_ = std::max(1U, std::thread::hardware_concurrency());
+  const std::size_t processors_ = usable_processors();
   std::filesystem::path out_;
   int signal_ = 0;          ///< the first signal that was taken; 0: none
   bool continues_ = false;  ///< continues the comparison that an earlier call left unfinished
@@ -275,13 +280,13 @@ Command add_compare(const Flags& program) {
       "workers. --link 1gbit,0.2ms,10gbit has two links, the first with a delay.\n");
   return [flags](const Invocation& invocation) {
     refuse_tasks("compare");
-    SignalWatch signals;
+    SignalWatch signals(SignalWatch::Effect::ends_process);
     try {
       Comparison(*flags, invocation, signals).run();
       return 0;
     } catch (const RunFailed& failed) {
       invocation.output.settle();
-      fmt::print(stderr, "{}{}\n", kErrorPrefix, failed.cause);
+      out::error(failed.cause);
       return failed.status;
     }
   };

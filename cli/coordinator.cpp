@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <psring/cli/commands.h>
+#include <psring/cli/ending.h>
 #include <psring/cli/job_flags.h>
 #include <psring/cli/launch.h>
 #include <psring/cli/live_view.h>
@@ -18,6 +19,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/net/address.h>
 #include <psring/common/proc/coordinator_process.h>
 #include <psring/common/proc/coordinator_service.h>
@@ -184,7 +186,7 @@ int conclude(const JobOptions& job, const Invocation& invocation) {
   if (!has_training(job.out)) return 0;  // the workers were a user's programs
   if (job.trace) view::write_trace(job.out);
   const Summary summary = summarise(job.out, job, invocation);
-  fmt::print("{}", describe(summary, job.out));
+  out::print("{}", describe(summary, job.out));
   return summary.ok() ? 0 : exit_status(ErrorKind::check_failed);
 }
 
@@ -195,9 +197,10 @@ std::string cause_of_end(const net::JobResult& result) {
 }
 
 int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
-  SignalWatch signals;
-  const SystemClock clock;
+  using Effect = SignalWatch::Effect;
   const bool by_launcher = !flags.job_file.empty();
+  SignalWatch signals(by_launcher ? Effect::held : Effect::ends_process);
+  const SystemClock clock;
   if (flags.nodes > 0) options::check_count("--nodes", flags.nodes, options::kMostProcesses);
   JobOptions job = job_of(flags, invocation.app);
   const net::JobKey key = net::JobKey::load(flags.key);
@@ -213,7 +216,7 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   if (flags.progress_fd >= 0)
     options.on_progress = [fd = flags.progress_fd](net::Peer, const std::string& text) { write_line(fd, text); };
   options.on_refusals = options.on_notice = [](const std::string& line) {
-    fmt::print("{}\n", line);
+    out::print("{}\n", line);
     std::fflush(stdout);
   };
   TensorBoard tensorboard;
@@ -225,13 +228,14 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
     publish_endpoint(flags.endpoint_fd, service.endpoint());
   } else {
     if (!job.live.empty()) live.emplace(job.out, job.live, false);
+    signals.hold();
     begin_run(job.out, job, invocation);
     const std::string awaited =
         flags.nodes > 0 ? "the agents of " + count_of(flags.nodes, "host")
         : job.standalone_servers() == 0
             ? count_of(job.workers, "worker")
             : fmt::format("{} and {}", count_of(job.workers, "worker"), count_of(job.standalone_servers(), "server"));
-    fmt::print("coordinator at {}: waiting for {}; run folder {}\n", service.endpoint(), awaited, job.out);
+    out::print("coordinator at {}: waiting for {}; run folder {}\n", service.endpoint(), awaited, job.out);
     std::fflush(stdout);
   }
   tensorboard.begin(job, flags.second, service);
@@ -241,13 +245,15 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
     return signals.take();
   };
   const net::JobResult result = service.run({.fd = signals.fd(), .take = next_signal});
+  if (!by_launcher) signals.end();
   tensorboard.end(result);
   const std::string cause = cause_of_end(result);
+  if (!by_launcher && !cause.empty()) remove_unfinished(job.out, job);
   if (!by_launcher && !cause.empty()) record_end(job.out, cause);
   if (live && !cause.empty()) live->end();
   if (result.interrupted.signal != 0 && (result.failure || !by_launcher)) {
     invocation.output.settle();
-    fmt::print(stderr, "{}{}\n", kErrorPrefix, cause);
+    out::error(cause);
     return interrupted_status(result.interrupted.signal);
   }
   if (result.failure) throw *result.failure;

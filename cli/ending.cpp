@@ -1,6 +1,9 @@
+#include <vector>
+
 #include <fmt/format.h>
 
 #include <psring/cli/ending.h>
+#include <psring/common/base/error.h>
 #include <psring/optim/checkpoint/folder.h>
 
 namespace psring::cli {
@@ -17,6 +20,21 @@ fs::path log_file(const fs::path& folder, const std::string& process) {
 }
 
 }  // namespace
+
+void remove_unfinished(const fs::path& folder, const JobOptions& job) {
+  std::error_code ignored;
+  for (const fs::path& place : {folder, folder / "reports", folder / "live"}) {
+    std::vector<fs::path> left;
+    for (const auto& entry : fs::directory_iterator(place, ignored))
+      if (entry.path().extension() == ".partial" && entry.is_regular_file(ignored)) left.push_back(entry.path());
+    for (const fs::path& file : left) fs::remove(file, ignored);
+  }
+  if (job.checkpoint_every == 0 || !fs::exists(job.checkpoint_folder(), ignored)) return;
+  try {
+    optim::CheckpointFolder(job.checkpoint_folder(), job.run_id).clear(optim::CheckpointFolder::Leftovers::own);
+  } catch (const Error&) {  // why the job failed is said; the next part clears the folder
+  }
+}
 
 std::optional<fs::path> newest_checkpoint(const JobOptions& job) {
   if (job.checkpoint_every == 0) return std::nullopt;

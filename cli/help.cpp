@@ -108,7 +108,8 @@ std::string exit_status_help() {
          "  4   a process of the job was lost, or did not answer in time\n"
          "  5   a process does not hold the job's key\n"
          "  6   bytes, memory or bits are not as predicted\n"
-         "  129, 130, 138, 143  ended by SIGHUP, SIGINT, SIGUSR1, SIGTERM\n";
+         "  129, 130, 131, 138, 143  ended by SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGTERM\n"
+         "  141 ended because the reader of its output has left (SIGPIPE)\n";
 }
 
 }  // namespace psring::cli

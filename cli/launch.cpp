@@ -18,6 +18,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/fd.h>
 #include <psring/common/base/file.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/net/host.h>
 #include <psring/common/net/key.h>
 #include <psring/common/proc/agent.h>
@@ -75,7 +76,7 @@ class CoordinatorKeeper {
     exit_ = cluster_.next_exit(clock_.now());
     if (exit_ && exit_->signal != 0 && restarts_left_ > 0) {
       --restarts_left_;
-      fmt::print("the coordinator was ended by signal {} ({}): started again\n", exit_->signal,
+      out::print("the coordinator was ended by signal {} ({}): started again\n", exit_->signal,
                  ::strsignal(exit_->signal));
       std::fflush(stdout);
       exit_.reset();
@@ -152,9 +153,9 @@ LaunchRecord launch_record(const LaunchOptions& options) {
 void print_awaited(const LaunchOptions& options, const std::string& endpoint) {
   const std::size_t others = options.nodes - 1;
   if (options.tell_tasks)
-    fmt::print("coordinator at {}: waiting for {} more task{}\n", endpoint, others, others > 1 ? "s" : "");
+    out::print("coordinator at {}: waiting for {} more task{}\n", endpoint, others, others > 1 ? "s" : "");
   else
-    fmt::print("coordinator at {}: waiting for the agents of {} more host{}\n", endpoint, others,
+    out::print("coordinator at {}: waiting for the agents of {} more host{}\n", endpoint, others,
                others > 1 ? "s" : "");
 }
 
@@ -162,6 +163,7 @@ void print_awaited(const LaunchOptions& options, const std::string& endpoint) {
 
 LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, const Invocation& invocation,
                     SignalWatch& signals) {
+  signals.hold();
   const SystemClock clock;
   std::optional<PrivateKey> private_key;
   std::vector<int> inherited;
@@ -196,7 +198,7 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
                                         .abort_grace = from_seconds(std::min(2.0, job.heartbeat_timeout / 2)),
                                         .on_notice =
                                             [](const std::string& line) {
-                                              fmt::print("{}\n", line);
+                                              out::print("{}\n", line);
                                               std::fflush(stdout);
                                             },
                                         .tend = [&](bool silent) { return tend(coordinator, options.live, silent); }},
@@ -206,6 +208,7 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
   const bool ended_well = !result.failed;
   const auto patience = std::chrono::seconds(result.coordinator_was_silent ? 0 : ended_well ? 15 : 3);
   const auto exit = coordinator.end(patience);
+  if (result.status != 0) remove_unfinished(options.out, job);
   const bool not_needed = ended_well && job.max_restarts > 0;  // its work is done
   if (exit && exit->signal != 0 && result.interrupted.signal == 0 && !not_needed) {
     const std::string cause =

@@ -45,7 +45,8 @@ struct LaunchResult {
 };
 
 /// Runs a job: starts its coordinator, then acts as this host's agent until the job has ended. The run folder then
-/// contains the files of the coordinator, of the roles, and of `begin_run`. REQUIRES: job.steps is resolved.
+/// contains the files of the coordinator, of the roles, and of `begin_run`. Signals are held from here on. REQUIRES:
+/// job.steps is resolved.
 LaunchResult launch(const JobOptions& job, const LaunchOptions& options, const Invocation& invocation,
                     SignalWatch& signals);
 

@@ -16,10 +16,15 @@
 #include <unistd.h>
 
 #include <psring/cli/output.h>
+#include <psring/common/base/poll.h>
 #include <psring/common/base/standard_files.h>
+#include <psring/common/proc/signal_watch.h>
 
 namespace psring::cli {
 namespace {
+
+constexpr int kSignalStatus = 128;                          ///< statuses above it: a signal ended the program
+constexpr Nanoseconds kPatience = std::chrono::seconds(1);  ///< of a program that a signal ends
 
 /// Returns whether a write to the file can wait for a reader.
 bool may_wait(int fd) {
@@ -48,9 +53,10 @@ Output::Output() : terminal_(::isatty(STDOUT_FILENO) != 0) {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-Output::~Output() { end(); }
+Output::~Output() { stop(kNever); }
 
-void Output::end() {
+void Output::stop(Moment patience) {
+  patience_ = patience;
   const int error = std::fflush(stdout) != 0 ? errno : 0;
   if (real_) {
     ::dup2(real_.get(), STDOUT_FILENO);  // closes the pipe, which ends the thread
@@ -60,10 +66,15 @@ void Output::end() {
   if (failure_ == 0) failure_ = error;
 }
 
-void Output::finish() {
-  end();
+int Output::end(int status) {
+  stop(status > kSignalStatus ? SystemClock().now() + kPatience : kNever);
+  if (status != 0) return status;
+  struct sigaction action {};
+  ::sigaction(SIGPIPE, nullptr, &action);
+  if (failure_ == EPIPE && action.sa_handler == SIG_DFL) die_of(SIGPIPE);
   if (failure_ != 0) throw standard_output_error(failure_);
   flush_standard_output();
+  return 0;
 }
 
 std::size_t Output::columns() const {
@@ -104,7 +115,9 @@ void Output::run() {
   std::array<char, 65536> piece;
   for (bool open = true, readable = true; open || !queue_.empty();) {
     pollfd polled[] = {{open ? read_.get() : -1, POLLIN, 0}, {queue_.empty() ? -1 : real_.get(), POLLOUT, 0}};
-    ::poll(polled, 2, -1);
+    const Moment now = SystemClock().now();
+    if (!open && now >= patience_.load()) return;
+    ::poll(polled, 2, open ? -1 : poll_milliseconds(now, patience_));
     if (polled[0].revents != 0) {
       const std::scoped_lock lock(mutex_);
       const ssize_t size = ::read(read_.get(), piece.data(), piece.size());
@@ -114,7 +127,7 @@ void Output::run() {
     }
     if (polled[1].revents != 0 && !write_some()) {
       failure_ = errno;
-      if (failure_ == EPIPE) ::kill(::getpid(), SIGPIPE);  // as a direct write would do
+      if (failure_ == EPIPE) ::kill(::getpid(), SIGPIPE);  // as a direct write would do; a SignalWatch takes it
       readable = false;
       queue_.clear();
     }

@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include <psring/common/base/clock.h>
 #include <psring/common/base/fd.h>
 
 namespace psring::cli {
@@ -15,7 +16,7 @@ namespace psring::cli {
 /// is not read. Unread text is kept in memory. Meanwhile progress lines are skipped (see `stalled`), and beyond kMost
 /// all text is dropped. Output to a file is not redirected.
 ///
-/// Make it before the first output, in main's thread. `finish` and the destructor return once everything is read, or
+/// Make it before the first output, in main's thread. `end` and the destructor return once everything is read, or
 /// cannot be read any more.
 class Output {
  public:
@@ -32,12 +33,14 @@ class Output {
   bool stalled() const { return waiting_ > 0; }
   /// Call before printing a line on standard error. Returns once all printed text is read, or after a second.
   void settle() const;
-  /// Ends the output of this object: from here on text is written directly. Throws data if some text could not be
-  /// written.
-  void finish();
+  /// Ends the output of this object, and returns the program's status: from here on text is written directly. For
+  /// status 0, throws data if some text could not be written; if its reader has left, ends this process by SIGPIPE
+  /// instead, as a direct write does, unless the signal is ignored. For a program that a signal ended, text that nobody
+  /// reads within a second is dropped.
+  int end(int status);
 
  private:
-  void end();
+  void stop(Moment patience);
   void run();
   void take(const char* text, std::size_t size);
   bool write_some();
@@ -48,6 +51,7 @@ class Output {
   std::string queue_;
   std::size_t dropped_ = 0;
   std::atomic<std::size_t> waiting_ = 0;
+  std::atomic<Moment> patience_ = kNever;  ///< when text that is not read is dropped, once no more is printed
   int failure_ = 0;  ///< the errno of a write that failed; 0: none; while the thread runs, the thread's
   mutable std::mutex mutex_;
   mutable std::condition_variable idle_;

@@ -11,6 +11,7 @@
 #include <psring/cli/training.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/folder_lock.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/net/key.h>
 #include <psring/common/proc/fault.h>
 #include <psring/common/proc/options/table.h>
@@ -84,7 +85,7 @@ int run_part(NextPart next, Tasks& tasks, const Invocation& invocation, SignalWa
   tasks.prepare(options);
   tasks.warn_of_idle_nodes(next.record.nodes);
   const std::size_t part = begin_next_part(next.folder);
-  fmt::print("{}: part {} continues at step {} of {}, from {}\n", next.folder.string(), part, next.step, setup.steps(),
+  out::print("{}: part {} continues at step {} of {}, from {}\n", next.folder.string(), part, next.step, setup.steps(),
              next.step > 0 ? job.resume : "its beginning");
   return run_training(setup, job, options, invocation, signals);
 }
@@ -121,7 +122,7 @@ int continue_requeued(const fs::path& wanted, const std::string& listen, Tasks& 
          tasks.slurm()->id);
   const std::unique_ptr<FolderLock> lock = lock_run(next.folder);
   if (fs::exists(next.folder / "model.safetensors")) {  // which is saved after the last step
-    fmt::print("{}: is already complete\n", next.folder.string());
+    out::print("{}: is already complete\n", next.folder.string());
     return 0;
   }
   if (newest_checkpoint(next.job) || !next.job.resume.empty()) next.step = continue_from_newest(next.job, next.folder);
@@ -145,8 +146,9 @@ Command add_resume(const Flags& program) {
               "on or off: write the metrics in TensorBoard's format, too (as before)");
   add_task_flags(command, flags->tasks);
   return [flags](const Invocation& invocation) {
-    SignalWatch signals;
+    SignalWatch signals(SignalWatch::Effect::ends_process);
     Tasks tasks(flags->tasks);
+    if (tasks.are_several()) signals.hold();  // task 0 tells the others that it ends
     if (tasks.follows()) return tasks.follow({flags->key, flags->run, kJoinTimeout}, signals, invocation);
     return tasks.lead([&] { return resume(*flags, tasks, invocation, signals); });
   };

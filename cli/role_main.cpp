@@ -22,8 +22,8 @@ int role_main(const App& app, net::Role role, int argc, char** argv) {
     add_config(line.program());
     line.program().add_footer(exit_status_help());
     const std::vector<std::string> words(argv, argv + argc);
-    const Output output;
-    return line.run(words, [&] { return command({app, words, output}); });
+    Output output;
+    return output.end(line.run(words, [&] { return command({app, words, output}); }));
   });
 }
 

@@ -53,7 +53,7 @@ class HeldSignals {
   }
 
  private:
-  static constexpr std::array kEndings{SIGINT, SIGTERM, SIGHUP};
+  static constexpr std::array kEndings{SIGINT, SIGTERM, SIGHUP, SIGQUIT};
   sigset_t held_;
   sigset_t before_;
 };

@@ -18,6 +18,7 @@
 #include <psring/cli/tasks.h>
 #include <psring/cli/training.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/key.h>
 #include <psring/common/proc/mesh_servers.h>
@@ -65,10 +66,10 @@ void print_frozen(const worker::TrainSetup& setup) {
   std::size_t parameters = 0;
   for (const UnitLayout& unit : setup.layout().units)
     for (const TensorLayout& tensor : unit.tensors) parameters += unit.trained ? 0 : tensor.spec.elements();
-  if (!names.empty()) fmt::print("not trained: {} parameters, of {}\n", parameters, fmt::join(names, ", "));
+  if (!names.empty()) out::print("not trained: {} parameters, of {}\n", parameters, fmt::join(names, ", "));
   const std::vector<std::string> stateless = worker::units_without_state(setup);
   if (!stateless.empty())
-    fmt::print("--resume: saved without the optimizer's state of {}: it starts at zero\n", fmt::join(stateless, ", "));
+    out::print("--resume: saved without the optimizer's state of {}: it starts at zero\n", fmt::join(stateless, ", "));
 }
 
 /// The stages of a pipeline in the words of --stages, and if that is short, the order of their passes.
@@ -83,7 +84,7 @@ void print_stages(const worker::TrainSetup& setup) {
       if (!setup.model().layers[layer]->tensors().empty()) ++next;
     stages.push_back(first + 1 == next ? std::to_string(first) : fmt::format("{}-{}", first, next - 1));
   }
-  fmt::print("{} of the model, in {} stages each: layers {} (--stages)\n",
+  out::print("{} of the model, in {} stages each: layers {} (--stages)\n",
              job.data_workers() == 1 ? "1 copy" : fmt::format("{} copies", job.data_workers()), stages.size(),
              fmt::join(stages, ","));
   constexpr std::size_t kMostPasses = 64;
@@ -92,7 +93,7 @@ void print_stages(const worker::TrainSetup& setup) {
   for (std::size_t stage = 0; stage < job.pipeline; ++stage)
     plans.push_back(worker::plan_stage(worker::parse_pipeline_schedule(job.pipeline_schedule), stage, job.pipeline,
                                        job.accumulate));
-  fmt::print("{}", worker::describe(plans));
+  out::print("{}", worker::describe(plans));
 }
 
 void print_plan(const worker::TrainSetup& setup) {
@@ -101,15 +102,15 @@ void print_plan(const worker::TrainSetup& setup) {
   std::size_t parameters = 0;
   for (const UnitLayout& unit : layout.units)
     for (const TensorLayout& tensor : unit.tensors) parameters += tensor.spec.elements();
-  fmt::print("{}: {} parameters in {} units, {} samples, {} steps of {} samples\n", setup.model().name, parameters,
+  out::print("{}: {} parameters in {} units, {} samples, {} steps of {} samples\n", setup.model().name, parameters,
              layout.units.size(), setup.data().train->size(), setup.steps(), job.global_batch);
   print_frozen(setup);
   print_stages(setup);
   if (job.share_gpu && setup.strategy().ring)
-    fmt::print("workers may share a GPU: what they exchange goes through NCCL's sockets\n");
+    out::print("workers may share a GPU: what they exchange goes through NCCL's sockets\n");
   if (!setup.strategy().servers) return;
   if (job.mesh().divides_model())
-    return fmt::print("{}, {}{}: {} for each of {} parts of the model\n", count_of(job.workers, "worker"),
+    return out::print("{}, {}{}: {} for each of {} parts of the model\n", count_of(job.workers, "worker"),
                       count_of(job.servers, "server"), job.colocated_servers() > 0 ? " in their processes" : "",
                       servers_of_part(job), job.mesh().model_workers());
   const auto part = [&](std::size_t server) {
@@ -118,10 +119,10 @@ void print_plan(const worker::TrainSetup& setup) {
                        100.0 * static_cast<double>(owned) / static_cast<double>(layout.elements()));
   };
   if (layout.weights.even())
-    return fmt::print("{}, {}{}; each server holds {}, padding counted\n", count_of(job.workers, "worker"),
+    return out::print("{}, {}{}; each server holds {}, padding counted\n", count_of(job.workers, "worker"),
                       count_of(job.servers, "server"), job.colocated_servers() > 0 ? " in their processes" : "",
                       part(0));
-  fmt::print("{} with a server in each process, which holds {}, and {}, which {} {}, padding counted\n",
+  out::print("{} with a server in each process, which holds {}, and {}, which {} {}, padding counted\n",
              count_of(job.workers, "worker"), part(job.servers - 1),
              count_of(job.standalone_servers(), "standalone server"),
              job.standalone_servers() == 1 ? "holds" : "hold each", part(0));
@@ -196,8 +197,9 @@ int lead(const TrainFlags& flags, Tasks& tasks, const Invocation& invocation, Si
 }
 
 int train(const TrainFlags& flags, const Invocation& invocation) {
-  SignalWatch signals;
+  SignalWatch signals(SignalWatch::Effect::ends_process);
   Tasks tasks(flags.tasks);
+  if (tasks.are_several()) signals.hold();  // task 0 tells the others that it ends
   if (!tasks.follows()) return tasks.lead([&] { return lead(flags, tasks, invocation, signals); });
   JobOptions job;
   if (const auto given = flags.job.find("join-timeout"); given != flags.job.end())
@@ -217,7 +219,7 @@ int run_training(const worker::TrainSetup& setup, const JobOptions& job, const L
   signals.end();  // from here on signals end this process: printing may block
   if (result.status != 0) {
     invocation.output.settle();
-    fmt::print(stderr, "{}{}\n", kErrorPrefix, result.cause);
+    out::error(result.cause);
     record_end(options.out, result.cause);
     if (live) live->end();
     if (options.requeue && result.interrupted.signal == SIGUSR1) requeue(*options.slurm_job, options.out);
@@ -225,7 +227,7 @@ int run_training(const worker::TrainSetup& setup, const JobOptions& job, const L
   }
   if (job.trace) view::write_trace(options.out);
   const Summary summary = summarise(options.out, job, invocation);
-  fmt::print("{}", describe(summary, options.out));
+  out::print("{}", describe(summary, options.out));
   std::fflush(stdout);
   if (live) live->end();
   return summary.ok() ? 0 : exit_status(ErrorKind::check_failed);

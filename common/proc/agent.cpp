@@ -42,7 +42,7 @@ class Agent {
     try {
       while (!link_.finished()) {
         if (const auto signal = signals_.take()) {
-          const Request request = requests_.take(clock_.now());
+          const Request request = requests_.take(*signal, clock_.now());
           if (request == Request::again) return end_at_once(*signal);
           if (request == Request::same) continue;
           signal_ = *signal;
@@ -131,10 +131,12 @@ class Agent {
       const auto signal = signals_.take();
       if (!signal) continue;
       if (signal_ == 0) signal_ = *signal;
-      if (requests_.take(clock_.now()) != Request::same) break;
+      if (requests_.take(*signal, clock_.now()) != Request::same) break;
     }
     end_roles(options_.kill_grace);
-    const net::control::Interruption how = link_.interrupted();
+    net::control::Interruption how = link_.interrupted();
+    if (how.signal == 0 && link_.silent())
+      how.signal = signal_;  // the coordinator cannot end the job between two steps
     return {.status = how.signal != 0 ? interrupted_status(how.signal) : exit_status(error.kind()),
             .cause = error.what(),
             .coordinator_was_silent = link_.silent(),

@@ -200,6 +200,8 @@ void Coordinator::lose(Peer place, ErrorKind kind, std::string text) {
 void Coordinator::fail_job(ErrorKind kind, std::string text, Peer culprit) {
   if (phase_ >= Phase::closing) return;  // a consequence of the first cause, or of the end
   result_.failure = Error(kind, text);
+  const bool may_follow = kind == ErrorKind::peer_lost || kind == ErrorKind::timeout;
+  if (may_follow && result_.interrupted.signal == 0) result_.interrupted.signal = interrupt_signal_;
   returning_ = false;
   symptom_.reset();
   broadcast(control::Abort{kind, std::move(text), result_.interrupted.signal, culprit},

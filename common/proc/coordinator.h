@@ -139,6 +139,7 @@ class Coordinator {
 
   void take_exit(const control::RoleExited& message);
   void lose(Peer place, ErrorKind kind, std::string text);
+  /// A job that a signal was to end, and whose last step a loss has kept from ending, counts as interrupted.
   void fail_job(ErrorKind kind, std::string text, Peer culprit = {Role::coordinator, 0});
   void suspect(const State& from, std::string_view text);
   void check_silence(Moment now);

@@ -12,7 +12,7 @@ namespace psring::net {
 
 Coordinator::Actions Coordinator::interrupt(int signal, Moment now) {
   begin_call(now);
-  const auto request = own_signals_.take(now);
+  const auto request = own_signals_.take(signal, now);
   if (request != StopRequests::Request::same) interrupt(signal, request == StopRequests::Request::again);
   if (request == StopRequests::Request::first && interrupt_signal_ != 0 && !result_.failure)
     actions_.events.push_back({{Role::coordinator, 0}, {}, control::Notice{notice_of(signal)}});

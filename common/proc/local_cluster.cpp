@@ -63,7 +63,7 @@ struct Launch {
     if (::dup2(from, to) < 0) fail_child(launch);
   for (const int fd : launch.inherited)
     if (::fcntl(fd, F_SETFD, 0) != 0) fail_child(launch);
-  for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD}) ::signal(signal, SIG_DFL);
+  for (const int signal : {SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGCHLD}) ::signal(signal, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);

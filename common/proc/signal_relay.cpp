@@ -33,7 +33,7 @@ void SignalRelay::run(const std::stop_token& stop) {
 void SignalRelay::pass_on(int signal) {
   using Request = net::StopRequests::Request;
   if (leaves_) ::_exit(interrupted_status(signal));  // a process with number 1 cannot end itself by a signal
-  const Request request = requests_.take(clock_.now());
+  const Request request = requests_.take(signal, clock_.now());
   if (request == Request::same) return;
   if (request == Request::first && !link_.failed()) return link_.interrupt(signal);
   try {

@@ -1,38 +1,75 @@
 #pragma once
 
+#include <cstdint>
+#include <deque>
+#include <mutex>
 #include <optional>
+#include <thread>
 
 #include <signal.h>
 
+#include <psring/common/base/clock.h>
 #include <psring/common/base/fd.h>
+#include <psring/common/proc/stop.h>
 
 namespace psring {
 
-/// Ctrl-C (SIGINT), SIGTERM, SIGUSR1 (with which Slurm announces a time limit) and a closed terminal (SIGHUP, unless it
-/// is ignored, as under nohup) as a file descriptor to poll, instead of the end of the process. Make it in main, before
-/// the first thread, because threads inherit the signal mask. The destructor restores the signals' effect.
+/// Takes the signals that ask a program to end, in a thread of its own: Ctrl-C (SIGINT), SIGTERM, SIGUSR1 (with which
+/// Slurm announces a time limit), a closed terminal (SIGHUP), Ctrl-\ (SIGQUIT), and the end of the reader of standard
+/// output (SIGPIPE). The last three stay ignored if they were, as SIGHUP under nohup.
+///
+/// A held signal can be polled, and is taken by the loop that runs the job. If the process still lives 4 s after the
+/// second request (net::StopRequests), because that loop does not come round, the thread ends the process.
+///
+/// Make it in main, before the first thread, because threads inherit the signal mask. The destructor restores the
+/// signals' effect, but SIGPIPE stays blocked, so that a program whose job has ended keeps its exit status.
 class SignalWatch {
  public:
-  SignalWatch();
+  enum class Effect : std::uint8_t {
+    held,          ///< signals wait for `take`
+    ends_process,  ///< a signal ends this process at once: nothing has begun that has to be ended in order
+  };
+
+  explicit SignalWatch(Effect effect = Effect::held);
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;
   SignalWatch& operator=(const SignalWatch&) = delete;
 
-  int fd() const { return fd_.get(); }
+  /// From here on signals are held.
+  void hold();
+  /// Readable while a held signal waits.
+  int fd() const { return waiting_.get(); }
   /// The next signal that has come; nothing if there is none. Never waits.
   std::optional<int> take();
-  /// Restores the signals' effect now: once the job has ended, a signal ends this process at once.
+  /// Once the job has ended: drops the signals that have come, and lets the next one end this process at once,
+  /// unless it is SIGPIPE.
   void end();
 
  private:
+  void run(const std::stop_token& stop);
+  void receive();
+
   sigset_t before_;
-  Fd fd_;
+  Fd signals_;
+  Fd waiting_;  ///< an eventfd: the number of held signals
+  Fd wake_;     ///< an eventfd: ends the thread
+  const SystemClock clock_;
+  std::mutex mutex_;  ///< guards the members below
+  Effect effect_;
+  bool over_ = false;  ///< after `end`
+  std::deque<int> held_;
+  net::StopRequests requests_;
+  int last_signal_ = 0;
+  std::optional<Moment> last_moment_;  ///< when the thread ends the process by `last_signal_`
+  std::jthread thread_;
 };
 
-/// The exit status of a program that a signal ended: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP, 138 for SIGUSR1.
+/// The exit status of a program that a signal ended: 130 for SIGINT, 143 for SIGTERM, 129 for SIGHUP, 131 for SIGQUIT,
+/// 138 for SIGUSR1, 141 for SIGPIPE.
 constexpr int interrupted_status(int signal) { return 128 + signal; }
 
-/// Ends this process by the signal that was taken.
-void die_of(int signal);
+/// Ends this process by the signal that was taken, without a core dump. A process with number 1, which signals cannot
+/// end, exits with interrupted_status.
+[[noreturn]] void die_of(int signal);
 
 }  // namespace psring

@@ -5,6 +5,9 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
+
+#include <signal.h>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/net/frame.h>
@@ -70,17 +73,18 @@ class StopVote {
 };
 
 /// Tells which signals of a process are a new request. A terminal that closes sends SIGHUP twice, and a service manager
-/// sends SIGTERM and then SIGHUP: signals within a second of the first signal are the same request.
+/// sends SIGTERM and then SIGHUP: signals within a second of the first signal are the same request. SIGQUIT is always a
+/// second request.
 class StopRequests {
  public:
   enum class Request : std::uint8_t { first, same, again };
   static constexpr Nanoseconds kSame = std::chrono::seconds(1);
 
-  Request take(Moment now) {
-    if (!first_) {
-      first_ = now;
-      return Request::first;
-    }
+  Request take(int signal, Moment now) {
+    const bool is_first = !first_;
+    if (is_first) first_ = now;
+    if (signal == SIGQUIT) return Request::again;
+    if (is_first) return Request::first;
     return now - *first_ < kSame ? Request::same : Request::again;
   }
 

@@ -142,6 +142,19 @@ bool begins_comment(const CommentLine& line, const CommentLine* before) {
          before->marker != line.marker;
 }
 
+/// Something that product sources reach through one function of psring alone.
+struct OneHome {
+  std::string_view text;
+  std::string_view home;  ///< the source that may use it
+  std::string_view instead;
+};
+
+constexpr std::array kOneHome = {
+    OneHome{"fmt::print(", "", "out::print or out::error (common/base/standard_files.h): fmt::print throws"},
+    OneHome{"hardware_concurrency", "common/base/processors.cpp", "usable_processors() knows the CPU quota"},
+    OneHome{"_SC_NPROCESSORS_CONF", "", "usable_processors() knows the CPU quota"},
+};
+
 bool is_refused(std::string_view text) {
   if (text.starts_with(kRefusedPhrase)) return true;
   const auto is_letter = [](char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0; };
@@ -159,6 +172,16 @@ std::vector<std::string> refused_comments(const Files& files) {
         wrong.push_back(path + ":" + std::to_string(lines[i].line) +
                         ": begin with a subject and a verb: " + lines[i].marker + " " + lines[i].text);
   }
+  return wrong;
+}
+
+std::vector<std::string> second_ways(const Files& files) {
+  std::vector<std::string> wrong;
+  for (const auto& [path, text] : files)
+    for (const OneHome& one : kOneHome)
+      if (is_cpp(path) && !path.starts_with("tests/") && !path.starts_with("docs/") && path != one.home &&
+          text.find(one.text) != std::string::npos)
+        wrong.push_back(path + " uses " + std::string(one.text) + ": " + std::string(one.instead));
   return wrong;
 }
 
@@ -185,6 +208,15 @@ TEST_CASE("product sources are short, and comments begin with a subject") {
   for (const std::string& generated : kGeneratedTables) CHECK(files.contains(generated));
   for (const std::string& wrong : long_sources(files, kGeneratedTables)) FAIL_CHECK(wrong);
   for (const std::string& wrong : refused_comments(files)) FAIL_CHECK(wrong);
+  for (const std::string& wrong : second_ways(files)) FAIL_CHECK(wrong);
+}
+
+TEST_CASE("output and the number of processors have one way each") {
+  CHECK(second_ways({{"cli/a.cpp", "fmt::print(\"x\");"}}).size() == 1);
+  CHECK(second_ways({{"cli/a.cpp", "std::thread::hardware_concurrency()"}}).size() == 1);
+  CHECK(second_ways({{"cli/a.cpp", "out::print(\"x\");"}}).empty());
+  CHECK(second_ways({{"tests/a.cpp", "fmt::print(\"x\");"}}).empty());
+  CHECK(second_ways({{"common/base/processors.cpp", "std::thread::hardware_concurrency()"}}).empty());
 }
 
 TEST_CASE("a long source is refused outside of tests, unless it is a generated table") {

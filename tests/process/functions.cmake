@@ -16,6 +16,13 @@ function(psring_process_test name)
   psring_add_test(${name} COMMAND ${command} LABELS ${ARG_LABELS} ENVIRONMENT PSRING_BIN=$<TARGET_FILE_DIR:psring>)
 endfunction()
 
+# A bounded share of what scripts/signals draws.
+function(psring_signals_test name)
+  if(Python3_Interpreter_FOUND)
+    psring_add_test(${name} COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/scripts/signals ${ARGN} LABELS process)
+  endif()
+endfunction()
+
 # A bounded share of what scripts/combinations goes on with.
 function(psring_combinations_test name)
   if(Python3_Interpreter_FOUND)

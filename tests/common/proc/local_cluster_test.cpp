@@ -236,16 +236,86 @@ TEST_CASE("signals become readable, and get their effect back") {
   {
     SignalWatch watch;
     CHECK_FALSE(watch.take());
-    ::raise(SIGINT);
+    ::kill(::getpid(), SIGINT);
     pollfd polled{watch.fd(), POLLIN, 0};
     CHECK(::poll(&polled, 1, 10000) == 1);
     CHECK(watch.take() == SIGINT);
     CHECK_FALSE(watch.take());
-    ::raise(SIGTERM);  // still unread at the end: must not end us
+    for (const int signal : {SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1}) {
+      ::kill(::getpid(), signal);
+      polled.revents = 0;
+      CHECK(::poll(&polled, 1, 10000) == 1);
+      CHECK(watch.take() == signal);
+    }
+    ::kill(::getpid(), SIGTERM);  // still unread at the end: must not end us
   }
   sigset_t mask;
   ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
   CHECK(::sigismember(&mask, SIGINT) == 0);
+}
+
+namespace {
+
+/// Runs `body` in a process of its own, and returns its status as waitpid gives it.
+int status_of(const std::function<void()>& body) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    body();
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return status;
+}
+
+/// Raises a signal, and gives it time to end the process.
+void raise_and_wait(int signal) {
+  ::kill(::getpid(), signal);
+  ::poll(nullptr, 0, 60000);
+}
+
+}  // namespace
+
+TEST_CASE("a signal ends a process that has nothing to end in order, and one whose job has ended") {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    const auto before_a_job = [&] {
+      SignalWatch watch(SignalWatch::Effect::ends_process);
+      raise_and_wait(signal);
+    };
+    const auto after_a_job = [&] {
+      SignalWatch watch;
+      ::kill(::getpid(), SIGTERM);  // came too late
+      watch.end();
+      raise_and_wait(signal);
+    };
+    for (const std::function<void()>& body :
+         {std::function<void()>(before_a_job), std::function<void()>(after_a_job)}) {
+      const int status = status_of(body);
+      CHECK(WIFSIGNALED(status));
+      CHECK(WTERMSIG(status) == signal);
+      CHECK_FALSE(WCOREDUMP(status));
+    }
+  }
+}
+
+TEST_CASE("a process whose loop does not come round ends 4 s after the second request") {
+  const Moment start = kClock.now();
+  const int status = status_of([] {
+    SignalWatch watch;
+    raise_and_wait(SIGQUIT);
+  });
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGQUIT);
+  CHECK(kClock.now() - start >= std::chrono::seconds(4));
+}
+
+TEST_CASE("the reader's end is no reason to end a program whose job has ended") {
+  CHECK(status_of([] {
+          SignalWatch watch;
+          watch.end();
+          ::kill(::getpid(), SIGPIPE);
+          ::poll(nullptr, 0, 100);  // in which the signal would have ended the process
+        }) == 0);
 }
 
 namespace {

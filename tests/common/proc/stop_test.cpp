@@ -44,11 +44,20 @@ TEST_CASE("a worker that has begun nothing keeps nobody from ending where they a
 TEST_CASE("signals within a second of the first are one request") {
   using Request = StopRequests::Request;
   StopRequests requests;
-  CHECK(requests.take(at(5)) == Request::first);
-  CHECK(requests.take(at(5.002)) == Request::same);
-  CHECK(requests.take(at(5.9)) == Request::same);
-  CHECK(requests.take(at(6)) == Request::again);
-  CHECK(requests.take(at(6.002)) == Request::again);
+  CHECK(requests.take(SIGTERM, at(5)) == Request::first);
+  CHECK(requests.take(SIGTERM, at(5.002)) == Request::same);
+  CHECK(requests.take(SIGTERM, at(5.9)) == Request::same);
+  CHECK(requests.take(SIGTERM, at(6)) == Request::again);
+  CHECK(requests.take(SIGTERM, at(6.002)) == Request::again);
+}
+
+TEST_CASE("SIGQUIT is a second request, also as the first signal") {
+  using Request = StopRequests::Request;
+  StopRequests requests;
+  CHECK(requests.take(SIGQUIT, at(5)) == Request::again);
+  CHECK(requests.take(SIGTERM, at(5.5)) == Request::same);
+  CHECK(requests.take(SIGQUIT, at(5.6)) == Request::again);
+  CHECK(requests.take(SIGTERM, at(6)) == Request::again);
 }
 
 /// Workers of a bsp job are asked at any moment; none may pass the step that comes out, and all have to reach it.
