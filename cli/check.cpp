@@ -1,7 +1,9 @@
 // psring check: marks a solution of an exercise of docs/exercises.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <signal.h>
@@ -10,6 +12,7 @@
 #include <psring/cli/check/apart.h>
 #include <psring/cli/check/marks.h>
 #include <psring/cli/check/solution.h>
+#include <psring/cli/check/start.h>
 #include <psring/cli/check/temporary_folder.h>
 #include <psring/cli/commands.h>
 #include <psring/cli/language.h>
@@ -25,14 +28,16 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kRun = "check-run";
+constexpr const char* kPage = "check.html";
 constexpr int kCheckFailed = 6;
 constexpr double kMostSeconds = 86400;
 
 struct CheckFlags {
   std::string exercise;
   std::string file;
+  std::string start;
   std::string compiler = "c++";
-  std::string scene = "check.html";
+  std::string scene;
   std::string lang = "en";
   double seconds = 60;
 };
@@ -61,8 +66,10 @@ int list_exercises(Language language) {
   for (const Exercise& exercise : exercises())
     out::print("{:02}  {}\n    {}/{}\n", exercise.number, exercise.title.in(language), exercise.folder(),
                exercise.file);
-  out::print("{}", say(language,
-                       Text{"psring check NN [FILE] marks a solution.\n", "psring check NN [FILE] 检查一份解答。\n"}));
+  out::print("{}", say(language, Text{"psring check NN --start DIR copies an exercise to a new folder.\n"
+                                      "psring check NN [FILE] marks a solution.\n",
+                                      "psring check NN --start DIR 把练习复制到一个新目录。\n"
+                                      "psring check NN [FILE] 检查一份解答。\n"}));
   return 0;
 }
 
@@ -70,9 +77,10 @@ int list_exercises(Language language) {
 /// ended; nothing if the time has passed.
 std::optional<ProcessExit> run_code(const Exercise& exercise, const fs::path& file, const fs::path& folder,
                                     const CheckFlags& flags, const std::string& program, SignalWatch& signals) {
-  const Apart ended = run_apart(
-      "run", {program, kRun, std::to_string(exercise.number), file.string(), folder.string(), "--lang", flags.lang},
-      folder, from_seconds(flags.seconds), signals);
+  const Apart ended = run_apart("run",
+                                {program, kRun, std::to_string(exercise.number), fs::absolute(file).string(),
+                                 fs::absolute(folder).string(), "--lang", flags.lang},
+                                folder, from_seconds(flags.seconds), signals);
   if (!ended.printed.empty()) out::print("{}{}", ended.printed, ended.printed.ends_with('\n') ? "" : "\n");
   return ended.exit;
 }
@@ -96,34 +104,52 @@ std::string unfinished(const std::optional<ProcessExit>& exit, const CheckFlags&
   return say(language, Text{"the code ended the process with status {}", "代码以状态 {} 结束了进程"}, exit->status);
 }
 
-struct Points {
-  unsigned reached = 0;
-  unsigned all = 0;
-};
+/// Says which check has to pass first.
+std::string not_reached(const Exercise& exercise, const Check& check, const Marks& marks, Language language) {
+  const std::size_t need = *std::find_if_not(check.needs.begin(), check.needs.end(),
+                                             [&](std::size_t earlier) { return marks.passed(earlier); });
+  return say(language, Text{"not reached: '{}' has to pass first", "没有进行：要先通过“{}”"},
+             exercise.checks[need].name.in(language));
+}
 
-Points print_marks(const Exercise& exercise, const Marks& marks, const std::string& unfinished_text,
-                   Language language) {
-  Points points;
+/// The line below a check's name; "": none.
+std::string explain_mark(const Exercise& exercise, std::size_t i, const Marks& marks, Language language) {
+  const Check& check = exercise.checks[i];
+  switch (marks.by_check[i].state) {
+    case Marks::State::refused:
+      return marks.by_check[i].text;
+    case Marks::State::not_reached:
+      return not_reached(exercise, check, marks, language);
+    case Marks::State::not_run:
+      return say(language, Text{"not run", "没有运行"});
+    case Marks::State::running:
+      return "";
+    case Marks::State::passed:
+      break;
+  }
+  if (!check.kept || check.points == 0 || points_of(exercise, marks).reached > 0) return "";
+  return say(language, Text{"the starting file passes this, too: its points count once another check passes",
+                            "起始文件也能通过：有其他检查通过之后才计分"});
+}
+
+void print_marks(const Exercise& exercise, const Marks& marks, const std::string& unfinished_text, Language language) {
+  const bool none = points_of(exercise, marks).reached == 0;
   bool ended_between_checks = !marks.ended && !marks.running();
   for (std::size_t i = 0; i < exercise.checks.size(); ++i) {
     const Check& check = exercise.checks[i];
-    const Marks::Mark& mark = marks.by_check[i];
-    const bool passed = mark.state == Marks::State::passed;
-    points.all += check.points;
-    points.reached += passed ? check.points : 0;
-    out::print("  {} {:>2}/{:<2}  {}\n", passed ? "✓" : "✗", passed ? check.points : 0, check.points,
-               check.name.in(language));
-    if (mark.state == Marks::State::refused) out::print("           {}\n", mark.text);
-    if (mark.state == Marks::State::running) out::print("           {}\n", unfinished_text);
-    if (mark.state == Marks::State::not_run)
-      out::print("           {}\n", std::exchange(ended_between_checks, false)
-                                        ? unfinished_text
-                                        : say(language, Text{"not run", "没有运行"}));
+    const Marks::State state = marks.by_check[i].state;
+    const bool ended_here = state == Marks::State::running ||
+                            (state == Marks::State::not_run && std::exchange(ended_between_checks, false));
+    const bool refused = ended_here || state == Marks::State::refused;
+    const std::string points =
+        check.points == 0 ? "" : fmt::format("{:>2}/{:<2}", marks.passed(i) && !none ? check.points : 0, check.points);
+    out::print("  {} {:<5}  {}\n", marks.passed(i) ? "✓" : refused ? "✗" : "–", points, check.name.in(language));
+    const std::string text = ended_here ? unfinished_text : explain_mark(exercise, i, marks, language);
+    if (!text.empty()) out::print("           {}\n", text);
   }
-  return points;
 }
 
-void write_scene(const Json& scene, const CheckFlags& flags, const Invocation& invocation) {
+void write_scene(const Json& scene, const std::string& path, const Invocation& invocation) {
   const Json document = {{"format", "psring-scene"},
                          {"version", 1},
                          {"program", fmt::format("psring {} ({})", kVersion, kCommit)},
@@ -131,17 +157,46 @@ void write_scene(const Json& scene, const CheckFlags& flags, const Invocation& i
                          {"scenes", Json::array()}};
   Json with = document;
   with["scenes"].push_back(scene);
-  write_whole(flags.scene, view::step_page(with));
+  write_whole(path, view::step_page(with));
+}
+
+/// The student's file. Throws usage or data, naming the file, if it cannot be read.
+fs::path solution_file(const Exercise& exercise, const std::string& given) {
+  std::error_code error;
+  fs::path file = given.empty() ? fs::path(exercise.file) : fs::path(given);
+  if (fs::is_directory(file, error)) file /= exercise.file;
+  if (given.empty() && !fs::exists(file, error))
+    fail(ErrorKind::data,
+         "{}: no such file in this folder; psring check {:02} --start DIR copies the exercise, and "
+         "psring check {:02} FILE marks a file",
+         file.string(), exercise.number, exercise.number);
+  const InputFile readable(file.string());  // throws if it is missing
+  return file;
+}
+
+int start(const Exercise& exercise, const CheckFlags& flags, Language language) {
+  if (!flags.file.empty())
+    fail(ErrorKind::usage, "--start copies an exercise and marks no file: leave out '{}' or --start", flags.file);
+  const fs::path folder(flags.start);
+  copy_exercise(exercise, folder);
+  out::print("{}\n", say(language,
+                         Text{"{}: read README.md, change {}, and mark it: psring check {:02} {}",
+                              "{}：请读 README.zh-CN.md，修改 {}，再检查：psring check {:02} {}"},
+                         folder.string(), exercise.file, exercise.number, (folder / exercise.file).string()));
+  return 0;
 }
 
 int check(const CheckFlags& flags, const Invocation& invocation) {
   const Language language = parse_language(flags.lang);
-  if (flags.exercise.empty()) return list_exercises(language);
+  if (flags.exercise.empty()) {
+    if (!flags.start.empty()) fail(ErrorKind::usage, "--start copies one exercise: psring check NN --start DIR");
+    return list_exercises(language);
+  }
   if (!(flags.seconds > 0 && flags.seconds <= kMostSeconds))
     fail(ErrorKind::usage, "--seconds {}: expected a time above 0, and at most {}", flags.seconds, kMostSeconds);
   const Exercise exercise = find_exercise(flags.exercise);
-  const fs::path file = flags.file.empty() ? fs::path(exercise.folder()) / exercise.file : fs::path(flags.file);
-  const InputFile readable(file.string());  // throws, naming the file, if it is missing
+  if (!flags.start.empty()) return start(exercise, flags, language);
+  const fs::path file = solution_file(exercise, flags.file);
   SignalWatch signals;
   const TemporaryFolder folder("psring-check");
   if (exercise.is_program())
@@ -150,18 +205,21 @@ int check(const CheckFlags& flags, const Invocation& invocation) {
   const Marks marks = read_marks(exercise, folder.path());
   if (!marks.error.empty()) fail(ErrorKind::data, "{}: {}", file.string(), marks.error);
   out::print("{:02} {}: {}\n", exercise.number, exercise.title.in(language), file.string());
-  const Points points = print_marks(exercise, marks, unfinished(exit, flags, language), language);
+  print_marks(exercise, marks, unfinished(exit, flags, language), language);
+  const Points points = points_of(exercise, marks);
   out::print("{}\n", say(language, Text{"{} of {} points", "{} / {} 分"}, points.reached, points.all));
-  if (points.reached == points.all) return 0;
+  if (marks.all_passed()) return 0;
   if (const Json scene = read_scene(folder.path()); !scene.is_null()) {
-    write_scene(scene, flags, invocation);
-    out::print("{}\n", say(language, Text{"the moment, event by event: {}", "逐个事件查看这一刻：{}"}, flags.scene));
+    const std::string page = flags.scene.empty() ? (file.parent_path() / kPage).string() : flags.scene;
+    write_scene(scene, page, invocation);
+    out::print("{}\n", say(language, Text{"the moment, event by event: {}", "逐个事件查看这一刻：{}"}, page));
   }
   return kCheckFailed;
 }
 
 int run(const RunFlags& flags, const Invocation& invocation) {
   limit_output();
+  fs::current_path(flags.folder);  // the code's relative paths lead there
   const Exercise exercise = find_exercise(flags.exercise);
   std::optional<Solution> solution;
   if (exercise.is_program()) solution.emplace(fs::path(flags.folder) / "solution.so");
@@ -182,13 +240,18 @@ Command add_check(const Flags& program) {
   const Flags command = program.add_command("check", "mark a solution of an exercise");
   auto flags = std::make_shared<CheckFlags>();  // shared: the parser fills it in, the command reads it
   command.add("EXERCISE", flags->exercise, "number or name of the exercise; without, all exercises are listed");
-  command.add("FILE", flags->file, "the solution; without, the start file in docs/exercises, below this folder");
-  command.add("--scene", flags->scene, "page that shows a refused run event by event, where there is one")
-      .show_default();
+  command.add("FILE", flags->file, "the solution, or its folder; without, start.cpp or start.txt in this folder");
+  command.add("--start", flags->start, "copy the exercise to this new folder, to be worked on there")
+      .check([](const std::string& text) { return text.empty() ? "expected the name of a new folder" : ""; });
+  command.add("--scene", flags->scene,
+              "page that shows a refused run event by event, where there is one (check.html beside the solution)");
   command.add("--compiler", flags->compiler, "C++ compiler for the solution").show_default();
   command.add("--seconds", flags->seconds, "time in which the checks have to end").show_default();
   command.add("--lang", flags->lang, kLanguageHelp).show_default();
-  command.add_footer("The exercises are in docs/exercises. Status 6: a check refuses the solution, and says why.");
+  command.add_footer(
+      "psring check 05 --start my05 copies exercise 05 to the folder my05, and psring check 05 my05/start.txt marks "
+      "it. "
+      "Status 6: a check refuses the solution, and says why.");
   return [flags](const Invocation& invocation) {
     try {
       return check(*flags, invocation);

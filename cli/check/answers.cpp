@@ -35,6 +35,14 @@ Answers Answers::read(const Submission& submission, const std::vector<std::strin
   return answers;
 }
 
+Check Answers::form_check(const std::vector<std::string>& names) {
+  return {{"every line is NAME = VALUE", "每一行都是 名称 = 值"},
+          0,
+          [names](const Submission& submission) { read(submission, names); },
+          {},
+          true};
+}
+
 std::string Answers::text(const Submission& submission, const std::string& name) const {
   const auto found = values_.find(name);
   if (found == values_.end() || found->second.empty() || found->second == "?")

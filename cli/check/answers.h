@@ -19,6 +19,9 @@ class Answers {
   std::string text(const Submission& submission, const std::string& name) const;
   double number(const Submission& submission, const std::string& name) const;
 
+  /// The check that the file can be read, which every check of an answer needs.
+  static Check form_check(const std::vector<std::string>& names);
+
  private:
   std::map<std::string, std::string> values_;
 };

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <psring/cli/check/apart.h>
+#include <psring/cli/check/descendants.h>
 
 namespace psring::cli {
 namespace {
@@ -39,6 +40,7 @@ Apart run_apart(const std::string& name, std::vector<std::string> command, const
                 SignalWatch& signals) {
   Apart apart;
   {
+    const Descendants descendants;
     const SystemClock clock;
     LocalCluster processes(folder, clock);
     processes.start(name, std::move(command));

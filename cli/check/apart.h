@@ -22,9 +22,9 @@ struct Apart {
   std::string printed;              ///< its output; of a long one, the beginning and the end
 };
 
-/// Runs a command in a process of its own for `limit` at most. Nothing of it runs after the return, nor after an
-/// exception. Its output goes to `folder`/<name>.log. Throws data if the command cannot be executed, Interrupted if a
-/// signal came.
+/// Runs a command in a process of its own for `limit` at most. Nothing that it started runs after the return, nor after
+/// an exception. Its output goes to `folder`/<name>.log. Throws data if the command cannot be executed, Interrupted if
+/// a signal came.
 Apart run_apart(const std::string& name, std::vector<std::string> command, const std::filesystem::path& folder,
                 Nanoseconds limit, SignalWatch& signals);
 

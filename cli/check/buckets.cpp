@@ -98,10 +98,11 @@ Exercise buckets_exercise() {
           "buckets",
           {"buckets, and communication that overlaps with backward", "分桶，让通信与反向重叠"},
           "start.cpp",
-          {{{"three steps are right", "三步的结果正确"}, 40, check_steps},
+          {{{"three steps are right", "三步的结果正确"}, 40, check_steps, {}, true},
            {{"exposed communication of at most 1.2 times the best", "暴露的通信不超过最好结果的 1.2 倍"},
             60,
-            check_exposed}}};
+            check_exposed,
+            {0}}}};
 }
 
 }  // namespace psring::cli

@@ -177,8 +177,8 @@ Exercise event_list_exercise() {
           {{{"the list is a right step of FSDP", "列表是正确的一步 FSDP"},
             50,
             [](const Submission& submission) { walk(submission); }},
-           {{"at most two units are whole at a time", "同时最多两个单元完整"}, 30, check_memory},
-           {{"no unit is gathered more than twice", "每个单元最多收集两次"}, 20, check_gathers}}};
+           {{"at most two units are whole at a time", "同时最多两个单元完整"}, 30, check_memory, {0}},
+           {{"no unit is gathered more than twice", "每个单元最多收集两次"}, 20, check_gathers, {0}}}};
 }
 
 }  // namespace psring::cli

@@ -44,9 +44,14 @@ struct Submission {
 /// One thing that is checked, and its points.
 struct Check {
   Text name;
-  unsigned points;
+  unsigned points;  ///< 0: a condition of other checks
   /// Returns if the submission passes. Throws Mistake if not.
   std::function<void(const Submission&)> run;
+  /// Earlier checks, by their place in the exercise, that would fail for the same mistake: while one of them fails,
+  /// this check is not reached.
+  std::vector<std::size_t> needs{};
+  /// The starting file passes this check, so its points count only if a check that the starting file fails passes, too.
+  bool kept = false;
 };
 
 struct Exercise {

@@ -50,12 +50,15 @@ Exercise fsdp_units_exercise() {
           "fsdp-units",
           {"better units for FSDP", "更好的 FSDP 单元"},
           "start.txt",
-          {{{"three units, a peak of at most 3,750,000 bytes", "三个单元，峰值不超过 3,750,000 字节"},
+          {Answers::form_check(kNames),
+           {{"three units, a peak of at most 3,750,000 bytes", "三个单元，峰值不超过 3,750,000 字节"},
             50,
-            [](const Submission& submission) { check_units(submission, kNames[0], 3, 3'750'000); }},
+            [](const Submission& submission) { check_units(submission, kNames[0], 3, 3'750'000); },
+            {0}},
            {{"four units, a peak of at most 3,450,000 bytes", "四个单元，峰值不超过 3,450,000 字节"},
             50,
-            [](const Submission& submission) { check_units(submission, kNames[1], 4, 3'450'000); }}}};
+            [](const Submission& submission) { check_units(submission, kNames[1], 4, 3'450'000); },
+            {0}}}};
 }
 
 }  // namespace psring::cli

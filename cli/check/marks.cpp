@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <vector>
 
 #include <psring/cli/check/marks.h>
 #include <psring/common/base/error.h>
@@ -32,15 +34,38 @@ std::optional<std::size_t> Marks::running() const {
   return std::nullopt;
 }
 
+bool Marks::all_passed() const {
+  return std::all_of(by_check.begin(), by_check.end(), [](const Mark& mark) { return mark.state == State::passed; });
+}
+
+Points points_of(const Exercise& exercise, const Marks& marks) {
+  Points points;
+  unsigned kept = 0;
+  for (std::size_t i = 0; i < exercise.checks.size(); ++i) {
+    const Check& check = exercise.checks[i];
+    points.all += check.points;
+    if (marks.passed(i)) (check.kept ? kept : points.reached) += check.points;
+  }
+  if (points.reached > 0) points.reached += kept;
+  return points;
+}
+
 void run_checks(const Exercise& exercise, Submission submission, const fs::path& folder) {
   MarkFile file(folder / "marks");
   bool shown = false;
+  std::vector<bool> passed(exercise.checks.size());
   for (std::size_t i = 0; i < exercise.checks.size(); ++i) {
+    const std::vector<std::size_t>& needs = exercise.checks[i].needs;
+    if (!std::all_of(needs.begin(), needs.end(), [&](std::size_t need) { return passed[need]; })) {
+      file.append({{"check", i}, {"state", "not_reached"}});
+      continue;
+    }
     file.append({{"check", i}, {"state", "running"}});
     submission.scene = {};
     try {
       exercise.checks[i].run(submission);
       file.append({{"check", i}, {"state", "passed"}});
+      passed[i] = true;
     } catch (const Mistake& mistake) {
       file.append({{"check", i}, {"state", "refused"}, {"text", mistake.what()}});
       if (shown || submission.scene.is_null()) continue;
@@ -66,9 +91,10 @@ Marks read_marks(const Exercise& exercise, const fs::path& folder) {
     if (!json->contains("check")) continue;
     Marks::Mark& mark = marks.by_check.at(json->at("check").get<std::size_t>());
     const std::string state = json->at("state").get<std::string>();
-    mark.state = state == "running"  ? Marks::State::running
-                 : state == "passed" ? Marks::State::passed
-                                     : Marks::State::refused;
+    mark.state = state == "running"       ? Marks::State::running
+                 : state == "not_reached" ? Marks::State::not_reached
+                 : state == "passed"      ? Marks::State::passed
+                                          : Marks::State::refused;
     mark.text = json->value("text", "");
   }
   return marks;

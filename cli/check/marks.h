@@ -13,7 +13,7 @@ namespace psring::cli {
 /// How each check of an exercise ended. The process that runs the student's code appends a line at each check's begin
 /// and end to a file, so that the marks are known even if the code crashes or never ends.
 struct Marks {
-  enum class State : std::uint8_t { not_run, running, passed, refused };
+  enum class State : std::uint8_t { not_run, not_reached, running, passed, refused };
   struct Mark {
     State state = State::not_run;
     std::string text;  ///< why the check refused
@@ -23,10 +23,21 @@ struct Marks {
   bool ended = false;  ///< all checks have run
 
   std::optional<std::size_t> running() const;
+  bool passed(std::size_t check) const { return by_check[check].state == State::passed; }
+  bool all_passed() const;
 };
 
-/// Runs all checks, one after another, and appends to `folder`/marks. The scene of the first refused check that has one
-/// goes to `folder`/scene.json.
+/// The points that a submission has reached, of all.
+struct Points {
+  unsigned reached = 0;
+  unsigned all = 0;
+};
+
+/// Adds up the points. A starting file reaches none (Check::kept).
+Points points_of(const Exercise& exercise, const Marks& marks);
+
+/// Runs all checks whose needs have passed, one after another, and appends to `folder`/marks. The scene of the first
+/// refused check that has one goes to `folder`/scene.json.
 void run_checks(const Exercise& exercise, Submission submission, const std::filesystem::path& folder);
 
 /// Reads what run_checks has written so far.

@@ -74,8 +74,10 @@ void check_stage(const Submission& submission, unsigned stage) {
     }
 }
 
+/// A stage cuts what the stage before cuts, and one thing more.
 Check check_of(unsigned stage, const Text& name) {
-  return {name, 25, [stage](const Submission& submission) { check_stage(submission, stage); }};
+  return {name, 25, [stage](const Submission& submission) { check_stage(submission, stage); },
+          stage == 0 ? std::vector<std::size_t>{} : std::vector<std::size_t>{stage - 1}};
 }
 
 }  // namespace

@@ -218,10 +218,10 @@ Exercise pipeline_exercise() {
           {"a pipeline with micro-batches: schedule and gradients", "带微批的流水线：次序与梯度"},
           "start.cpp",
           {{{"one stage, one and three micro-batches", "一个阶段，一个和三个微批"}, 15, check_one_stage},
-           {{"2, 3 and 4 stages, 1 to 8 micro-batches", "2、3、4 个阶段，1 到 8 个微批"}, 35, check_stages},
-           {{"100 seeds of the simulated network", "模拟网络的 100 个种子"}, 10, check_seeds},
-           {{"no larger bubble than (P - 1)/(m + P - 1)", "气泡不大于 (P - 1)/(m + P - 1)"}, 20, check_bubble},
-           {{"stage s keeps at most P - s micro-batches", "阶段 s 至多保存 P - s 个微批"}, 20, check_kept}}};
+           {{"2, 3 and 4 stages, 1 to 8 micro-batches", "2、3、4 个阶段，1 到 8 个微批"}, 35, check_stages, {0}},
+           {{"100 seeds of the simulated network", "模拟网络的 100 个种子"}, 10, check_seeds, {1}},
+           {{"no larger bubble than (P - 1)/(m + P - 1)", "气泡不大于 (P - 1)/(m + P - 1)"}, 20, check_bubble, {1}},
+           {{"stage s keeps at most P - s micro-batches", "阶段 s 至多保存 P - s 个微批"}, 20, check_kept, {1}}}};
 }
 
 }  // namespace psring::cli

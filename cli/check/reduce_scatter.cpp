@@ -236,13 +236,15 @@ Exercise reduce_scatter_exercise() {
           {{{"reduce_scatter: four ranks add up to 6, 10, 14, 18", "reduce_scatter：四个 rank 相加得 6、10、14、18"},
             20,
             check_four},
-           {{"reduce_scatter: 1, 2, 3, 5 and 8 ranks", "reduce_scatter：1、2、3、5、8 个 rank"}, 20, check_many},
+           {{"reduce_scatter: 1, 2, 3, 5 and 8 ranks", "reduce_scatter：1、2、3、5、8 个 rank"}, 20, check_many, {0}},
            {{"reduce_scatter: (n - 1)/n · M bytes at each rank", "reduce_scatter：每个 rank 发送 (n - 1)/n · M 字节"},
             20,
-            check_bytes},
+            check_bytes,
+            {1}},
            {{"reduce_scatter: 100 seeds of the simulated network", "reduce_scatter：模拟网络的 100 个种子"},
             10,
-            check_seeds},
+            check_seeds,
+            {1}},
            {{"all_gather: values and bytes", "all_gather：数值与字节"}, 30, check_gather}}};
 }
 

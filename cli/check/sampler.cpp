@@ -105,18 +105,22 @@ Exercise sampler_exercise() {
             10,
             [](const Submission& submission) {
               check_once(submission, {1, 4, 64});
-            }},
+            },
+            {},
+            true},
            {{"two hosts with 2 workers: each sample once", "两台主机，各 2 个 worker：每个样本一次"},
             50,
             [](const Submission& submission) {
               check_once(submission, {2, 2, 64});
-            }},
+            },
+            {0}},
            {{"61 samples, 3 hosts with 2 workers: as many for each", "61 个样本，3 台主机，各 2 个 worker：数量相同"},
             20,
             [](const Submission& submission) {
               check_once(submission, {3, 2, 61});
-            }},
-           {{"the order of a single process", "单个进程的顺序"}, 20, check_order}}};
+            },
+            {1}},
+           {{"the order of a single process", "单个进程的顺序"}, 20, check_order, {2}}}};
 }
 
 }  // namespace psring::cli

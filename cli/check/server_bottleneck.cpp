@@ -52,9 +52,12 @@ void check_time(const Submission& submission, const std::string& name, const std
       name, found, simulated, cause.in(submission.language));
 }
 
-Check time_check(const Text& name, unsigned points, std::size_t question, const char* strategy, options::Given more) {
-  return {name, points,
-          [=](const Submission& submission) { check_time(submission, kNames[question], strategy, more); }};
+/// `need`: the place of the check that has to pass first.
+Check time_check(const Text& name, std::size_t need, std::size_t question, const char* strategy, options::Given more) {
+  return {name,
+          20,
+          [=](const Submission& submission) { check_time(submission, kNames[question], strategy, more); },
+          {need}};
 }
 
 }  // namespace
@@ -64,11 +67,12 @@ Exercise server_bottleneck_exercise() {
           "server-bottleneck",
           {"predict the bottleneck of a parameter server", "预测参数服务器的瓶颈"},
           "start.txt",
-          {{{"bytes that one server receives", "一个 server 收到的字节"}, 20, check_bytes},
-           time_check({"a step with one server", "一个 server 的一步"}, 20, 1, "ps", {{"servers", "1"}}),
-           time_check({"a step with two servers", "两个 server 的一步"}, 20, 2, "ps", {{"servers", "2"}}),
-           time_check({"a step with four servers", "四个 server 的一步"}, 20, 3, "ps", {{"servers", "4"}}),
-           time_check({"a step of a ring without servers", "没有 server 的环的一步"}, 20, 4, "ddp",
+          {Answers::form_check(kNames),
+           {{"bytes that one server receives", "一个 server 收到的字节"}, 20, check_bytes, {0}},
+           time_check({"a step with one server", "一个 server 的一步"}, 1, 1, "ps", {{"servers", "1"}}),
+           time_check({"a step with two servers", "两个 server 的一步"}, 2, 2, "ps", {{"servers", "2"}}),
+           time_check({"a step with four servers", "四个 server 的一步"}, 2, 3, "ps", {{"servers", "4"}}),
+           time_check({"a step of a ring without servers", "没有 server 的环的一步"}, 2, 4, "ddp",
                       {{"algorithm", "ring"}})}};
 }
 

@@ -91,8 +91,8 @@ Exercise slow_link_exercise() {
           "slow-link",
           {"a way of your own that beats DDP on a slow link", "在慢链路上胜过 DDP 的自己的办法"},
           "start.cpp",
-          {{{"the loss of DDP, within 2 %", "与 DDP 的损失相差不超过 2 %"}, 50, check_loss},
-           {{"at most half of DDP's time", "不超过 DDP 一半的时间"}, 50, check_time}}};
+          {{{"the loss of DDP, within 2 %", "与 DDP 的损失相差不超过 2 %"}, 50, check_loss, {}, true},
+           {{"at most half of DDP's time", "不超过 DDP 一半的时间"}, 50, check_time, {0}}}};
 }
 
 }  // namespace psring::cli

@@ -317,10 +317,10 @@ Exercise tensor_backward_exercise() {
           {"tensor parallelism: a pair of cut layers, forward and backward", "张量并行：一对切开的层的前向与反向"},
           "start.cpp",
           {{{"one rank: y and all gradients", "一个 rank：y 与全部梯度"}, 25, check_one_rank},
-           {{"forward of 2, 3, 4 and 5 ranks", "2、3、4、5 个 rank 的前向"}, 20, check_forward},
-           {{"backward of 2, 3, 4 and 5 ranks", "2、3、4、5 个 rank 的反向"}, 30, check_backward},
-           {{"one all-reduce in each pass", "每一遍一次 all-reduce"}, 15, check_sums},
-           {{"100 seeds of the simulated network", "模拟网络的 100 个种子"}, 10, check_seeds}}};
+           {{"forward of 2, 3, 4 and 5 ranks", "2、3、4、5 个 rank 的前向"}, 20, check_forward, {0}},
+           {{"backward of 2, 3, 4 and 5 ranks", "2、3、4、5 个 rank 的反向"}, 30, check_backward, {1}},
+           {{"one all-reduce in each pass", "每一遍一次 all-reduce"}, 15, check_sums, {2}},
+           {{"100 seeds of the simulated network", "模拟网络的 100 个种子"}, 10, check_seeds, {2}}}};
 }
 
 }  // namespace psring::cli

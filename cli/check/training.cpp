@@ -13,6 +13,8 @@
 namespace psring::cli {
 namespace {
 
+constexpr double kTolerance = 1e-4;
+
 std::size_t elements_of(const TrainingOptions& options) {
   return std::accumulate(options.layers.begin(), options.layers.end(), std::size_t{0});
 }
@@ -59,6 +61,72 @@ struct Wrong {
   std::size_t first;  ///< element of the layer
 };
 
+enum class PartState : std::uint8_t { right, unchanged, other };
+
+/// Says which parts of the parameters, one for each worker, were not updated or not gathered. "": there is another
+/// mistake, or the workers have not reduced their gradients in parts.
+std::string explain_parts(const TrainingOptions& options, Language language, const Trained& trained,
+                          const std::vector<double>& expected) {
+  const std::size_t n = options.workers;
+  const auto in_parts = [](const Handed& handed) { return handed.collective == ring::Collective::reduce_scatter; };
+  if (n == 1 || expected.size() % n != 0 || std::none_of(trained.handed[0].begin(), trained.handed[0].end(), in_parts))
+    return "";
+  const std::size_t each = expected.size() / n;
+  const auto state_of = [&](std::size_t worker, std::size_t part) {
+    bool right = true;
+    bool unchanged = true;
+    for (std::size_t i = part * each; i < (part + 1) * each; ++i) {
+      right = right && std::abs(trained.parameters[worker][i] - expected[i]) <= kTolerance;
+      unchanged = unchanged && trained.parameters[worker][i] == initial(i);
+    }
+    return right ? PartState::right : unchanged ? PartState::unchanged : PartState::other;
+  };
+  bool own_only = true;
+  std::vector<std::size_t> unchanged(n);  // by part: the workers at which it has not changed
+  for (std::size_t worker = 0; worker < n; ++worker)
+    for (std::size_t part = 0; part < n; ++part) {
+      const PartState state = state_of(worker, part);
+      if (state == PartState::other) return "";
+      own_only = own_only && (state == PartState::right) == (part == worker);
+      unchanged[part] += state == PartState::unchanged ? 1 : 0;
+    }
+  if (own_only)
+    return say(language, Text{"every worker has updated its own part only: gather the updated parts, so that all "
+                              "workers have all parameters",
+                              "每个 worker 只更新了自己的部分：请收集更新后的各部分，让每个 worker 都有全部参数"});
+  const auto nowhere = std::find(unchanged.begin(), unchanged.end(), n) - unchanged.begin();
+  if (nowhere == static_cast<std::ptrdiff_t>(n)) return "";
+  const auto part = static_cast<std::size_t>(nowhere);
+  return say(
+      language,
+      Text{"the part of worker {0}, elements [{1}, {2}) of all parameters, has not changed at any worker: worker "
+           "{0} has to update its own part before the gather",
+           "worker {0} 的部分，即全部参数中的元素 [{1}, {2})，在每个 worker 上都没有变化：worker {0} "
+           "必须在收集之前更新自己的部分"},
+      part, part * each, (part + 1) * each);
+}
+
+/// Whether all workers have ended in these parameters.
+bool all_ended_in(const Trained& trained, const std::vector<double>& expected) {
+  for (const std::vector<float>& parameters : trained.parameters)
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      if (!(std::abs(parameters[i] - expected[i]) <= kTolerance)) return false;
+  return true;
+}
+
+/// The mistake behind a step that is wrong although the first step was right.
+std::string cause_in_later_step(const TrainingOptions& options, Language language, const Trained& trained) {
+  TrainingOptions forgetful = options;
+  forgetful.momentum = 0;
+  if (options.momentum > 0 && all_ended_in(trained, expected_parameters(forgetful)))
+    return say(language,
+               Text{"each step begins with a momentum of 0: keep the momentum in state(...), which lasts from "
+                    "step to step",
+                    "每一步的动量都从 0 开始：请把动量保存在 state(...) 里，它会从一步留到下一步"});
+  return say(language,
+             Text{"the first step is right; what does the next one start from?", "第一步是对的；下一步从什么值开始？"});
+}
+
 std::string cause_of(const TrainingOptions& options, Language language, const Trained& trained,
                      const std::vector<double>& expected, const Wrong& wrong) {
   const std::size_t size = options.layers[wrong.layer];
@@ -69,9 +137,8 @@ std::string cause_of(const TrainingOptions& options, Language language, const Tr
       return say(language, Text{"they are not numbers: values were read before their operation was waited for, or "
                                 "outside of the worker's part",
                                 "它们不是数：在等到操作完成之前读取了数值，或读取了自己的部分之外的数值"});
-  if (options.steps > 1)
-    return say(language, Text{"the first step may be right; what does the next one start from?",
-                              "第一步可能是对的；下一步从什么值开始？"});
+  if (options.steps > 1) return cause_in_later_step(options, language, trained);
+  if (std::string parts = explain_parts(options, language, trained, expected); !parts.empty()) return parts;
   bool own = true;
   for (std::size_t i = 0; i < size; ++i) {
     const std::size_t element = wrong.first + i;
@@ -178,7 +245,7 @@ std::string explain_training(const TrainingOptions& options, Language language, 
     for (std::size_t layer = 0; layer < options.layers.size(); first += options.layers[layer++])
       for (std::size_t i = first; i < first + options.layers[layer]; ++i) {
         const float found = trained.parameters[worker][i];
-        if (std::abs(found - expected[i]) <= 1e-4) continue;
+        if (std::abs(found - expected[i]) <= kTolerance) continue;
         return say(language,
                    Text{"n = {}, after {} steps: worker {}, layer {}, element {}, byte {} of its parameters is {}, not "
                         "{:.6g}; {}",

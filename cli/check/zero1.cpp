@@ -64,11 +64,12 @@ Exercise zero1_exercise() {
           "zero1",
           {"ZeRO stage 1: each worker updates its part", "ZeRO 第 1 级：每个 worker 更新自己的部分"},
           "start.cpp",
-          {{{"four steps of 1 to 5 workers", "1 到 5 个 worker 的四步"}, 40, check_steps},
-           {{"each worker keeps 1/n of the momentum", "每个 worker 保存 1/n 的动量"}, 30, check_state},
+          {{{"four steps of 1 to 5 workers", "1 到 5 个 worker 的四步"}, 40, check_steps, {}, true},
+           {{"each worker keeps 1/n of the momentum", "每个 worker 保存 1/n 的动量"}, 30, check_state, {0}},
            {{"gradients are scattered, parameters gathered", "梯度用 reduce-scatter，参数用 all-gather"},
             30,
-            check_bytes}}};
+            check_bytes,
+            {0}}}};
 }
 
 }  // namespace psring::cli

@@ -129,9 +129,9 @@ Exercise zero_point_exercise() {
           {"8 bits with a zero point", "带零点的 8 位量化"},
           "start.cpp",
           {{{"values on both sides of 0", "0 两侧都有值"}, 30, check_ranges},
-           {{"values on one side of 0", "值都在 0 的一侧"}, 20, check_one_sided},
-           {{"0 comes back as 0", "0 还原为 0"}, 30, check_zero},
-           {{"blocks of equal values", "全部相同的值"}, 20, check_constant}}};
+           {{"values on one side of 0", "值都在 0 的一侧"}, 20, check_one_sided, {0}},
+           {{"0 comes back as 0", "0 还原为 0"}, 30, check_zero, {1}},
+           {{"blocks of equal values", "全部相同的值"}, 20, check_constant, {2}}}};
 }
 
 }  // namespace psring::cli

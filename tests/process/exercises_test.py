@@ -43,15 +43,57 @@ def wrong_solutions():
 
 
 class Exercises(ProgramTest):
-    def check(self, *arguments):
-        return self.run_program("psring", "check", *arguments)
+    def check(self, *arguments, **options):
+        return self.run_program("psring", "check", *arguments, **options)
 
-    def test_starts_fail_with_a_helpful_line(self):
+    def test_start_copies_an_exercise(self):
+        for folder in FOLDERS:
+            with self.subTest(folder.name):
+                number, copy = folder.name[:2], self.folder / f"my{folder.name[:2]}"
+                self.assertIn(f"psring check {number} my{number}/{start_of(folder).name}", self.check(number, "--start", copy.name).out)
+                self.assertEqual(sorted(path.name for path in copy.iterdir()), sorted(path.name for path in folder.iterdir()
+                                                                                      if path.name != "check.html"))
+                self.assertEqual((copy / start_of(folder).name).read_text(), start_of(folder).read_text())
+                for page in ("README.md", "README.zh-CN.md"):
+                    for link in re.findall(r"\]\(([^)]+)\)", (copy / page).read_text()):
+                        self.assertTrue((copy / link).exists(), f"{page} leads to {link}")
+                    outer = re.findall(r"\]\((\.\./[^)]+)\)", (folder / page).read_text())
+                    self.assertGreater(len(outer), 0)
+                    for link in outer:
+                        self.assertIn(f"({(folder / link).resolve().relative_to(ROOT)})", (copy / page).read_text())
+        for arguments, words in ((["01", "--start", "my01"], "--start my01: it exists already; name a new folder"),
+                                 (["01", "my01/start.cpp", "--start", "other"], "leave out 'my01/start.cpp' or --start"),
+                                 (["--start", "other"], "psring check NN --start DIR")):
+            result = self.check(*arguments)
+            self.assertEqual(result.status, 2, result.out)
+            self.assertIn(words, result.err)
+        (self.folder / "taken").write_text("")
+        self.assertEqual(self.check("01", "--start", "taken/my01").status, 3)
+        self.assertEqual(self.check("05", cwd=self.folder / "my05").status, 6)  # FILE: the starting file of this folder
+        self.assertEqual(self.check("05", "my05").status, 6)
+
+    def test_writes_beside_the_solution_only(self):
+        """Neither the folder of the command nor the folder of temporary files keeps anything, also if the code writes."""
+        here, temporary, mine = (self.folder / name for name in ("here", "temporary", "mine"))
+        for folder in (here, temporary, mine):
+            folder.mkdir()
+        (mine / "code.cpp").write_text("#include <fstream>\n" + start_of(FOLDERS[0]).read_text().replace(
+            "(void)link;\n", '(void)link;\n  std::ofstream("left.txt") << "left";\n', 1))
+        result = self.check("01", "../mine/code.cpp", cwd=here, env={"TMPDIR": str(temporary)})
+        self.assertEqual((result.status, result.err), (6, ""), result.out)
+        self.assertEqual([*here.iterdir(), *temporary.iterdir()], [])
+        self.assertEqual(sorted(path.name for path in mine.iterdir()), ["check.html", "code.cpp"])
+        self.assertIn("../mine/check.html", result.out)
+
+    def test_starts_fail_with_a_helpful_line_and_earn_nothing(self):
         for folder in FOLDERS:
             for language in ("en", "zh"):
                 with self.subTest(folder.name, language=language):
-                    result = self.check(folder.name[:2], start_of(folder), "--lang", language)
+                    start = self.folder / start_of(folder).name
+                    start.write_text(start_of(folder).read_text())
+                    result = self.check(folder.name[:2], start, "--lang", language)
                     self.assertEqual((result.status, result.err), (6, ""), result.out)
+                    self.assertRegex(result.out, "(?m)^0 of [1-9][0-9]* points$" if language == "en" else "(?m)^0 / [1-9][0-9]* 分$")
                     reasons = re.findall(r"(?m)^  ✗ .*\n {11}(.+)$", result.out)
                     self.assertGreaterEqual(len(reasons), 1, result.out)
                     for reason in reasons:
@@ -75,6 +117,29 @@ class Exercises(ProgramTest):
                 result = self.check(number, solution, "--seconds", 20)
                 self.assertEqual((result.status, result.err), (6, ""), result.out)
                 self.assertRegex(result.out, words)
+                self.assertEqual(result.out.count("✗"), 1, f"one mistake, several failed checks:\n{result.out}")
+
+    def test_a_line_that_cannot_be_read_is_one_failed_check(self):
+        for number in ("05", "08", "12"):
+            with self.subTest(number):
+                (self.folder / "answers.txt").write_text(solution_of(number).read_text() + "no equals sign\n")
+                result = self.check(number, "answers.txt")
+                self.assertEqual((result.status, result.out.count("✗")), (6, 1), result.out)
+                self.assertRegex(result.out, r"(?m)^ {11}line \d+: expected NAME = VALUE, got 'no equals sign'$")
+                self.assertRegex(result.out, r"(?m)^ {11}not reached: 'every line is NAME = VALUE' has to pass first$")
+                self.assertRegex(result.out, "(?m)^0 of 100 points$")
+
+    def test_points_that_a_start_keeps(self):
+        """A check that the starting file passes counts once another check passes."""
+        text = start_of(FOLDERS[11]).read_text()
+        (self.folder / "notes.txt").write_text(text.replace("ddp_sgd_f32 = 12", "ddp_sgd_f32 = 8"))
+        result = self.check("12", "notes.txt")
+        self.assertRegex(result.out, r"(?m)^  ✓ 10/10  ddp_adamw_mixed$")
+        self.assertRegex(result.out, "(?m)^40 of 100 points$")
+        (self.folder / "notes.txt").write_text(text + "# another comment\n")
+        result = self.check("12", "notes.txt")
+        self.assertRegex(result.out, r"(?m)^  ✓  0/10  ddp_adamw_mixed\n {11}the starting file passes this, too")
+        self.assertRegex(result.out, "(?m)^0 of 100 points$")
 
     def test_list(self):
         listed = re.findall(r"(?m)^    (docs/exercises/\S+)$", self.check().out)
@@ -94,12 +159,16 @@ class Exercises(ProgramTest):
             with self.subTest(folder.name):
                 english = commands(folder / "README.md")
                 self.assertEqual(english, commands(folder / "README.zh-CN.md"))
-                self.assertIn(f"psring check {folder.name[:2]} docs/exercises/{folder.name}/{start_of(folder).name}", english)
+                number = folder.name[:2]
+                self.assertIn(f"psring check {number} --start my{number}", english)
+                self.assertIn(f"psring check {number} my{number}/{start_of(folder).name}", english)
                 for command in english:
                     program, subcommand, *words = shlex.split(command)
                     self.assertEqual(program, "psring")
-                    if subcommand != "check":
+                    if subcommand != "check" or "--start" in words:
                         self.assert_done(self.run_program(program, subcommand, *words))
+                    else:
+                        self.assertEqual(self.check(*words).status, 6)
 
     def test_scene_of_a_refused_run(self):
         result = self.check("01", start_of(FOLDERS[0]), "--scene", "shown.html")
@@ -137,6 +206,30 @@ class Exercises(ProgramTest):
         self.assertEqual(result.status, 6)
         self.assertEqual(result.out.count("the code ended the process with status 7"), 1, result.out)
 
+    def test_nothing_outlives_the_command(self):
+        """Processes of the code that leave its session, also by several forks, end with the command."""
+        hop = ("for (int hop = 0; hop < 3; ++hop) { if (fork() > 0) _exit(0); setsid(); }")
+        for name, body, words in (
+            ("returns", "", "0 of 100 points"),
+            ("exits", "_exit(3);", "the code ended the process with status 3"),
+            ("never ends", "for (;;) pause();", "it has not ended after 3 s"),
+        ):
+            with self.subTest(name):
+                pids = self.folder / f"pids-{name}"
+                write = f'if (FILE* file = std::fopen("{pids}", "a")) {{ std::fprintf(file, "%d\\n", getpid()); std::fclose(file); }}'
+                result = self.code(
+                    "#include <fcntl.h>\n#include <sys/wait.h>\n#include <unistd.h>\n"
+                    "void reduce_scatter(psring::exercise::Link& link, std::span<float>) {\n  if (link.rank() > 0) return;\n"
+                    "  int ends[2]; if (pipe(ends) != 0) _exit(9);\n"
+                    f"  if (fork() == 0) {{\n    {hop}\n    {write}\n    close(ends[1]); for (;;) pause();\n  }}\n"
+                    "  close(ends[1]); char byte; while (read(ends[0], &byte, 1) > 0) {}\n"
+                    f"  {body}\n}}\nvoid all_gather(psring::exercise::Link&, std::span<float>) {{}}")
+                self.assertEqual(result.status, 6, result.out + result.err)
+                self.assertRegex(result.out, words)
+                escaped = [int(line) for line in pids.read_text().split()]
+                self.assertGreater(len(escaped), 0)
+                self.assertEqual([pid for pid in escaped if pathlib.Path(f"/proc/{pid}").exists()], [])
+
     def test_interrupted(self):
         """Ctrl-C while the code compiles or runs ends all of it, and removes its folder."""
         (self.folder / "slow").write_text("#!/bin/sh\nsleep 100\n")
@@ -159,7 +252,7 @@ class Exercises(ProgramTest):
         for arguments, status, words in (
             (["99"], 2, "exercise '99': there is none of this number or name; known are 01, 02"),
             (["01", "nowhere.cpp"], 3, "nowhere.cpp"),
-            (["01"], 3, "docs/exercises/01-reduce-scatter/start.cpp"),
+            (["01"], 3, "start.cpp: no such file in this folder; psring check 01 --start DIR copies the exercise"),
             (["01", start_of(FOLDERS[0]), "--compiler", "no-such-compiler"], 2,
              "the C.. compiler 'no-such-compiler' cannot be run; install g"),
             (["01", start_of(FOLDERS[0]), "--seconds", "0"], 2, "--seconds 0: expected a time above 0"),

@@ -66,10 +66,10 @@ class ProgramTest(unittest.TestCase):
     def tearDown(self):
         self.assert_nothing_left()
 
-    def start(self, program, *arguments, prefix=(), env=None):
+    def start(self, program, *arguments, prefix=(), env=None, cwd=None):
         process = subprocess.Popen(
             [*prefix, BIN / program, *map(str, arguments)],
-            cwd=self.folder,
+            cwd=cwd or self.folder,
             env={**self.environment, **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -1,4 +1,5 @@
-# Writes the sources FILES (paths in the folder ROOT, separated by commas) into OUT, which defines source_texts().
+# Writes the files FILES (paths in the folder ROOT, separated by commas) into OUT, which includes HEADER and defines
+# FUNCTION() in the namespace SPACE.
 string(REPLACE "," ";" files "${FILES}")
 set(arrays "")
 set(table "")
@@ -9,9 +10,9 @@ foreach(file ${files})
   string(APPEND arrays "const char ${name}[] = {${bytes}};\n")
   string(APPEND table "    {\"${file}\", {${name}, sizeof(${name})}},\n")
 endforeach()
-file(WRITE ${OUT} "#include <psring/view/step/source_texts.h>\n\nnamespace psring::view {\nnamespace {\n
+file(WRITE ${OUT} "#include <${HEADER}>\n\nnamespace ${SPACE} {\nnamespace {\n
 ${arrays}
-const SourceText kTexts[] = {\n${table}};\n
+const psring::view::SourceText kTexts[] = {\n${table}};\n
 }  // namespace\n
-std::span<const SourceText> source_texts() { return kTexts; }\n
-}  // namespace psring::view\n")
+std::span<const psring::view::SourceText> ${FUNCTION}() { return kTexts; }\n
+}  // namespace ${SPACE}\n")
