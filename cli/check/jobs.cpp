@@ -1,8 +1,13 @@
+#include <algorithm>
+#include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <psring/cli/check/jobs.h>
 #include <psring/cli/resolve.h>
 #include <psring/cli/set_up.h>
+#include <psring/common/base/error.h>
 #include <psring/view/step/play.h>
 
 namespace psring::cli {
@@ -29,12 +34,17 @@ Json play_exercise(const App& app, const std::string& strategy, const options::G
 }
 
 double step_seconds(const App& app, const std::string& strategy, options::Given given) {
-  const auto duration = [&](const char* steps) {
-    given["steps"] = steps;
-    return play_exercise(app, strategy, given).at("duration_ns").get<double>() * 1e-9;
-  };
-  const double two = duration("2");
-  return (duration("4") - two) / 2;
+  constexpr std::size_t kSteps = 16;
+  constexpr std::size_t kSkipped = kSteps / 2;
+  given["steps"] = std::to_string(kSteps);
+  const Json scene = play_exercise(app, strategy, given);
+  std::map<std::size_t, std::vector<double>> ends;  // of each process's steps, in nanoseconds
+  for (const Json& event : scene.at("events"))
+    if (event.at("e") == Json("report")) ends[event.at("p").get<std::size_t>()].push_back(event.at("t").get<double>());
+  double longest = 0;
+  for (const auto& [process, times] : ends) longest = std::max(longest, times.back() - times.at(kSkipped - 1));
+  check(longest > 0, "the scene reports no steps");
+  return longest / (kSteps - kSkipped) * 1e-9;
 }
 
 }  // namespace psring::cli

@@ -15,7 +15,7 @@ Entry exercise_job(const App& app, const std::string& strategy, options::Given g
 /// Runs a job in the simulator of `psring step`, and returns its scene. Computing takes no time to speak of.
 Json play_exercise(const App& app, const std::string& strategy, const options::Given& given);
 
-/// The time of a step in the simulator: the slope between 2 and 4 steps, in seconds.
+/// The time of a steady step in the simulator, in seconds: the mean of steps 9 to 16 of the slowest worker.
 double step_seconds(const App& app, const std::string& strategy, options::Given given);
 
 }  // namespace psring::cli

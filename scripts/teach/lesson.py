@@ -55,6 +55,15 @@ class Lesson:
                     figure, expression = item.split("=", 1)
                     self.figures[figure.strip()] = expression.strip()
 
+    def missing_pictures(self, drawn=True):
+        """Yields a message for each image that no command draws, and, if all should have been drawn, for each without a file."""
+        known = {part.file for part in self.parts if isinstance(part, Picture)}
+        for file in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", self.text):
+            if file not in known:
+                yield f"{file} has no line '<!-- picture KIND WORDS -->' above it, which says how it is drawn"
+            elif drawn and not (self.path.parent / file).is_file():
+                yield f"{file} does not exist; scripts/lessons draws it"
+
     def prose(self):
         """The text without blocks, comments and links' targets."""
         text = TOKEN.sub("", self.text)

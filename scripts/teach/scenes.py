@@ -20,24 +20,42 @@ def step_ends(scene, place):
     return [event["t"] for event in scene["events"] if event["p"] == place and event["e"] == "report"]
 
 
-def figures_of(scene):
-    """The figures of one scene: time, exposed time and bytes of a step, and the peak of memory, of the worker that has most.
-    Times of the first step count only if there is no other: it has the start. Bytes are the mean over all steps, because a gather of
-    parameters may end in the next step."""
+def skipped_of(scene, skip=None):
+    """The number of first steps that the times of a scene leave out: `skip`, or half of them. The first steps have the start:
+    workers that begin together, links that are free."""
+    skip = scene["steps"] // 2 if skip is None else skip
+    if not 0 <= skip < scene["steps"]:
+        raise ValueError(f"--skip {skip}: '{scene['label']}' has {scene['steps']} steps, and one has to remain")
+    return skip
+
+
+def figures_of(scene, skip=None):
+    """The figures of one scene: time, exposed time and bytes of a step, and the peak of memory, of the worker that has most. Times
+    are means over the steps after the first `skip` (skipped_of). Bytes are the mean over all steps, because a gather of parameters
+    may end in the next step."""
+    skip = skipped_of(scene, skip)
     most = {"step_ms": 0.0, "exposed_ms": 0.0, "sent_bytes": 0, "peak_bytes": 0}
     for place in workers_of(scene):
         ends = step_ends(scene, place)
-        exposed = [e["exposed_ns"] for e in scene["events"] if e["p"] == place and e["e"] == "report"]
+        exposed = [e["exposed_ns"] for e in scene["events"] if e["p"] == place and e["e"] == "report"][skip:]
         begins = [e["t"] for e in scene["events"] if e["p"] == place and e["e"] == "begin" and e["name"] == "step"]
-        if len(ends) > 1:
-            step, exposed = (ends[-1] - ends[0]) / (len(ends) - 1), sum(exposed[1:]) / (len(exposed) - 1)
-        else:
-            step, exposed = ends[0] - begins[0], exposed[0]
+        begin = ends[skip - 1] if skip > 0 else begins[0]
+        step, exposed = (ends[-1] - begin) / (len(ends) - skip), sum(exposed) / len(exposed)
         sent = scene["processes"][place]["sent"]
         peak = max((sum(e["bytes"]) for e in scene["events"] if e["p"] == place and e["e"] == "memory"), default=0)
         found = {"step_ms": step / 1e6, "exposed_ms": exposed / 1e6, "sent_bytes": round(sum(sent) / scene["steps"]), "peak_bytes": peak}
         most = {key: max(value, found[key]) for key, value in most.items()}
     return most
+
+
+def steps_used(scenes, skip=None):
+    """A line for each number of steps among the scenes: which steps the times are means of."""
+    used = {}
+    for scene in scenes:
+        first = skipped_of(scene, skip)
+        line = f"times over {scene['steps'] - first} of {scene['steps']} steps, {first + 1} to {scene['steps']}"
+        used.setdefault(line, []).append(scene["label"])
+    return [line if len(used) == 1 else f"{line}: {', '.join(labels)}" for line, labels in used.items()]
 
 
 def losses_of(scene):
@@ -57,17 +75,17 @@ def kills_of(scene):
             yield f"  {name}: {same}, {later:.3f} ms later"
 
 
-def table_of(scenes, loss=False):
+def table_of(scenes, loss=False, skip=None):
     rows = [("scene", "ms/step", "exposed ms", "sent bytes/step", "peak bytes", *(["loss"] if loss else []))]
     for scene in scenes:
-        figures = figures_of(scene)
+        figures = figures_of(scene, skip)
         rows.append((scene["label"], f"{figures['step_ms']:.3f}", f"{figures['exposed_ms']:.3f}",
                      str(figures["sent_bytes"]), str(figures["peak_bytes"]),
                      *([f"{sum(losses_of(scene)) / len(losses_of(scene)):.3f}"] if loss else [])))
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [row[0].ljust(widths[0]) + "".join("  " + cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))
              for row in rows]
-    text = [lines[0]]
+    text = [*steps_used(scenes, skip), lines[0]]
     for line, scene in zip(lines[1:], scenes):
         text += [line, *kills_of(scene)]
     return "\n".join(line.rstrip() for line in text)

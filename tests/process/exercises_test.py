@@ -129,6 +129,16 @@ class Exercises(ProgramTest):
                 self.assertRegex(result.out, r"(?m)^ {11}not reached: 'every line is NAME = VALUE' has to pass first$")
                 self.assertRegex(result.out, "(?m)^0 of 100 points$")
 
+    def test_figures_of_the_lesson(self):
+        """Exercise 05 takes the times that lesson 2 prints for the same jobs, and those of the formula."""
+        lesson = (ROOT / "docs" / "lessons" / "02-parameter-server.md").read_text()
+        figures = dict(re.findall(r"(?m)^(ps s=\d|ddp n=4|ddp) +(\d+\.\d+) ", lesson))
+        rows = {"step_ms_1_server": "ps s=1", "step_ms_2_servers": "ps s=2", "step_ms_4_servers": "ps s=4", "step_ms_ring": "ddp"}
+        (self.folder / "lesson.txt").write_text("server_receives_bytes = 6_291_456\n" +
+                                                "".join(f"{name} = {figures[row]}\n" for name, row in rows.items()))
+        result = self.check("05", "lesson.txt")
+        self.assertEqual((result.status, result.err), (0, ""), result.out)
+
     def test_points_that_a_start_keeps(self):
         """A check that the starting file passes counts once another check passes."""
         text = start_of(FOLDERS[11]).read_text()
