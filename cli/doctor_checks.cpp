@@ -342,7 +342,7 @@ constexpr const char* kLinux = "psring runs on Linux, with /proc and /sys mounte
 constexpr HostCheck kChecks[] = {
     {"open files", open_files, kLinux, AtLaunch::always},
     {"interfaces", check_interfaces, "ip link set lo up; ip addr"},
-    {"loopback port", check_loopback_port, "ip link set lo up; allow 127.0.0.1 in the packet filter",
+    {"loopback port", check_loopback_port, "ip link set lo up; allow 127.0.0.1 or ::1 in the packet filter",
      AtLaunch::if_loopback},
     {"outward port", check_outward_port,
      "add a route to the other host (ip route), and its local address to an interface (ip addr)"},
@@ -362,7 +362,7 @@ constexpr HostCheck kChecks[] = {
     {"accelerators", accelerators, kLinux},
     {"clock", clock_readings, kLinux},
     {"memory speed", memory_speed, "free some memory, and remove size limits"},
-    {"loopback speed", loopback_speed, "allow connections to 127.0.0.1 in the packet filter"},
+    {"loopback speed", loopback_speed, "allow connections to 127.0.0.1 or ::1 in the packet filter"},
     {"clock steadiness", steadiness, kLinux},
     {"other load", other_load, kLinux},
 };

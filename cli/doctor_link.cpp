@@ -10,6 +10,7 @@
 #include <psring/cli/doctor_link.h>
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/base/error.h>
+#include <psring/common/net/address.h>
 #include <psring/common/net/tcp/channel.h>
 #include <psring/common/net/transport.h>
 
@@ -210,7 +211,7 @@ LinkFigures LinkAsker::measure(Nanoseconds each) {
 
 LinkFigures measure_loopback(Nanoseconds each) {
   const net::JobKey key = net::JobKey::generate();
-  LinkAnswerer answerer(key, {"127.0.0.1", 0});
+  LinkAnswerer answerer(key, {net::loopback_address(), 0});
   const Moment deadline = SystemClock().now() + kSilence;
   std::future<std::string> answered = std::async(std::launch::async, [&] { return answerer.answer(deadline); });
   LinkFigures figures = LinkAsker(key, answerer.endpoint(), deadline).measure(each);

@@ -16,6 +16,7 @@
 
 #include <psring/cli/doctor_network.h>
 #include <psring/common/base/error.h>
+#include <psring/common/net/address.h>
 #include <psring/common/net/tcp/socket.h>
 
 namespace psring::cli {
@@ -75,7 +76,7 @@ std::string interfaces_up(const std::string& wanted, std::string& taken) {
 
 }  // namespace
 
-Judgement check_loopback_port(const Examination&) { return try_port("127.0.0.1"); }
+Judgement check_loopback_port(const Examination&) { return try_port(net::loopback_address()); }
 
 Judgement check_outward_port(const Examination& examination) {
   const auto address = way_out(examination);

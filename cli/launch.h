@@ -10,6 +10,7 @@
 
 #include <psring/cli/commands.h>
 #include <psring/common/base/folder_lock.h>
+#include <psring/common/net/address.h>
 #include <psring/common/net/key.h>
 #include <psring/common/proc/control_messages.h>
 #include <psring/common/proc/job.h>
@@ -21,10 +22,10 @@ class LiveView;
 
 /// Where and how to start a job.
 struct LaunchOptions {
-  std::filesystem::path out;                      ///< run folder; is created, and must hold no run yet
-  std::size_t nodes = 1;                          ///< number of agents: this process, and those that connect
-  std::string listen = "127.0.0.1:0";             ///< address of the coordinator
-  std::optional<std::filesystem::path> key_file;  ///< none: a key is made for this job alone
+  std::filesystem::path out;  ///< run folder; is created, and must hold no run yet
+  std::size_t nodes = 1;      ///< number of agents: this process, and those that connect
+  std::string listen = net::to_string({net::loopback_address(), 0});  ///< address of the coordinator
+  std::optional<std::filesystem::path> key_file;                      ///< none: a key is made for this job alone
   bool show_progress = true;
   std::string label;         ///< printed before progress lines
   bool next_part = false;    ///< continue the run in the folder, which the caller has locked

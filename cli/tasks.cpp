@@ -207,7 +207,7 @@ void Tasks::end_others(int status) {
 }
 
 std::string Tasks::listen_address(const std::string& wanted) const {
-  const std::string loopback = "127.0.0.1:0";
+  const std::string loopback = with_port(net::loopback_address(), 0);
   if (!task_) return wanted.empty() ? loopback : wanted;
   std::string address = wanted;
   if (address.empty() && master_) address = *master_;

@@ -18,6 +18,7 @@
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
+#include <psring/common/net/address.h>
 #include <psring/common/net/host.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/net/tcp/channel.h>
@@ -81,7 +82,7 @@ class RingPair final : public Pair {
     const Moment deadline = SystemClock().now() + kPatience;
     auto answers = make(kAnswerer, encrypt);
     auto asks = make(kAsker, encrypt);
-    const std::string endpoint = answers->listen("127.0.0.1");
+    const std::string endpoint = answers->listen(net::loopback_address());
     auto waits = std::async(std::launch::async, [&] { answers->await_links({kAsker}, deadline); });
     asks->connect({{kAnswerer, endpoint}}, deadline);
     waits.get();

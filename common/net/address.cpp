@@ -1,9 +1,12 @@
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -17,53 +20,23 @@
 namespace psring::net {
 namespace {
 
-std::optional<std::uint32_t> ipv4(const std::string& text) {
-  in_addr address{};
-  if (::inet_pton(AF_INET, text.c_str(), &address) != 1) return std::nullopt;
-  return ntohl(address.s_addr);
-}
+using Bytes = std::vector<std::uint8_t>;  ///< of an address in network order: 4 for IPv4, 16 for IPv6
 
-std::string to_text(std::uint32_t address) {
-  const in_addr raw{htonl(address)};
-  char text[INET_ADDRSTRLEN] = {};
-  ::inet_ntop(AF_INET, &raw, text, sizeof text);
-  return text;
-}
-
-/// Returns the first IPv4 address of this host for which `fits(interface, address)` holds.
-template <class Fits>
-std::optional<std::string> find_local(Fits&& fits) {
-  ifaddrs* found = nullptr;
-  if (::getifaddrs(&found) != 0) fail(ErrorKind::data, "cannot list the interfaces: {}", std::strerror(errno));
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
-  for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET) continue;
-    const std::uint32_t address = ntohl(reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr.s_addr);
-    if (fits(std::string_view(at->ifa_name), address)) return to_text(address);
+/// The bytes of an address in digits; empty if the text is none.
+Bytes bytes_of(const std::string& text) {
+  for (const auto& [family, size] : {std::pair(AF_INET, 4), std::pair(AF_INET6, 16)}) {
+    Bytes bytes(static_cast<std::size_t>(size));
+    if (::inet_pton(family, text.c_str(), bytes.data()) == 1) return bytes;
   }
-  return std::nullopt;
+  return {};
 }
 
-std::optional<std::string> in_network(std::string_view text, std::size_t slash) {
-  const auto network = ipv4(std::string(text.substr(0, slash)));
-  const std::string_view digits = text.substr(slash + 1);
-  unsigned bits = 33;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), bits);
-  if (!network || error != std::errc{} || end != digits.data() + digits.size() || bits > 32) return std::nullopt;
-  const std::uint32_t mask = bits == 0 ? 0 : ~std::uint32_t{0} << (32 - bits);
-  return find_local([&](std::string_view, std::uint32_t address) { return (address & mask) == (*network & mask); });
-}
-
-bool is_own_ipv6(const in6_addr& wanted) {
-  ifaddrs* found = nullptr;
-  if (::getifaddrs(&found) != 0) fail(ErrorKind::data, "cannot list the interfaces: {}", std::strerror(errno));
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
-  for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr || at->ifa_addr->sa_family != AF_INET6) continue;
-    const in6_addr& own = reinterpret_cast<const sockaddr_in6*>(at->ifa_addr)->sin6_addr;
-    if (std::memcmp(&own, &wanted, sizeof own) == 0) return true;
-  }
-  return false;
+Bytes bytes_of(const sockaddr& address) {
+  const bool is_ipv6 = address.sa_family == AF_INET6;
+  const auto* begin =
+      is_ipv6 ? reinterpret_cast<const sockaddr_in6&>(address).sin6_addr.s6_addr
+              : reinterpret_cast<const std::uint8_t*>(&reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr);
+  return {begin, begin + (is_ipv6 ? 16 : 4)};
 }
 
 std::string digits_of(const sockaddr& address) {
@@ -71,6 +44,61 @@ std::string digits_of(const sockaddr& address) {
   char text[NI_MAXHOST] = {};
   if (::getnameinfo(&address, bytes, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) return "";
   return text;
+}
+
+/// An address of this host.
+struct LocalAddress {
+  std::string interface;
+  Bytes bytes;
+  std::string text;  ///< in digits
+
+  /// Reaches no further than one network, and only with the interface's name.
+  bool is_link_local() const { return bytes.size() == 16 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }
+};
+
+/// Returns all addresses: first IPv4, last those that are link-local.
+std::vector<LocalAddress> local_addresses() {
+  ifaddrs* found = nullptr;
+  if (::getifaddrs(&found) != 0) fail(ErrorKind::data, "cannot list the interfaces: {}", std::strerror(errno));
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
+  std::vector<LocalAddress> all;
+  for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next) {
+    if (at->ifa_addr == nullptr) continue;
+    const int family = at->ifa_addr->sa_family;
+    if (family == AF_INET || family == AF_INET6)
+      all.push_back({at->ifa_name, bytes_of(*at->ifa_addr), digits_of(*at->ifa_addr)});
+  }
+  const auto order = [](const LocalAddress& address) {
+    return std::pair(address.is_link_local(), address.bytes.size());
+  };
+  std::stable_sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
+  return all;
+}
+
+/// Returns the first address of this host for which `fits(address)` holds.
+template <class Fits>
+std::optional<std::string> find_local(Fits&& fits) {
+  for (const LocalAddress& address : local_addresses())
+    if (fits(address)) return address.text;
+  return std::nullopt;
+}
+
+bool have_equal_beginning(const Bytes& a, const Bytes& b, unsigned bits) {
+  for (unsigned bit = 0; bit < bits; ++bit)
+    if (((a[bit / 8] ^ b[bit / 8]) >> (7 - bit % 8) & 1) != 0) return false;
+  return true;
+}
+
+std::optional<std::string> in_network(std::string_view text, std::size_t slash) {
+  const Bytes network = bytes_of(std::string(text.substr(0, slash)));
+  const std::string_view digits = text.substr(slash + 1);
+  unsigned bits = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), bits);
+  if (network.empty() || error != std::errc{} || end != digits.data() + digits.size() || bits > 8 * network.size())
+    return std::nullopt;
+  return find_local([&](const LocalAddress& address) {
+    return address.bytes.size() == network.size() && have_equal_beginning(address.bytes, network, bits);
+  });
 }
 
 /// Returns the numeric address of a host; if there is none, returns nothing and sets `error` to getaddrinfo's error.
@@ -140,30 +168,32 @@ std::string address_towards(const std::string& host) {
 }
 
 std::string bind_address(const std::string& text) {
-  in6_addr ipv6{};
-  if (::inet_pton(AF_INET6, text.c_str(), &ipv6) == 1) {
-    if (is_own_ipv6(ipv6)) return text;
-  } else if (const auto address = ipv4(text)) {
-    if (find_local([&](std::string_view, std::uint32_t local) { return local == *address; })) return text;
-  } else if (const std::size_t slash = text.find('/'); slash != std::string::npos) {
-    if (const auto found = in_network(text, slash)) return *found;
-  } else if (const auto found = find_local([&](std::string_view name, std::uint32_t) { return name == text; })) {
-    return *found;
-  }
-  fail(ErrorKind::usage, "--bind {}: expected an address, an interface or a network of this host", text);
+  const Bytes bytes = bytes_of(text);
+  std::optional<std::string> found;
+  if (!bytes.empty())
+    found = find_local([&](const LocalAddress& address) { return address.bytes == bytes; });
+  else if (const std::size_t slash = text.find('/'); slash != std::string::npos)
+    found = in_network(text, slash);
+  else
+    found = find_local([&](const LocalAddress& address) { return address.interface == text; });
+  if (!found)
+    fail(ErrorKind::usage,
+         "--bind {}: expected an address, an interface or a network (CIDR) of this host, IPv4 or IPv6", text);
+  return bytes.empty() ? *found : text;
+}
+
+std::string loopback_address() {
+  const auto has = [](const char* wanted) {
+    return find_local([&](const LocalAddress& address) { return address.text == wanted; }).has_value();
+  };
+  return !has("127.0.0.1") && has("::1") ? "::1" : "127.0.0.1";
 }
 
 std::string interface_of(const std::string& address) {
   // All of 127.0.0.0/8 belongs to the loopback interface.
   const std::string wanted = address.starts_with("127.") ? "127.0.0.1" : address;
-  ifaddrs* found = nullptr;
-  if (::getifaddrs(&found) != 0) fail(ErrorKind::data, "cannot list the interfaces: {}", std::strerror(errno));
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
-  for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr) continue;
-    const int family = at->ifa_addr->sa_family;
-    if ((family == AF_INET || family == AF_INET6) && digits_of(*at->ifa_addr) == wanted) return at->ifa_name;
-  }
+  for (const LocalAddress& local : local_addresses())
+    if (local.text == wanted) return local.interface;
   return "";
 }
 

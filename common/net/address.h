@@ -26,8 +26,12 @@ Endpoint resolve_endpoint(std::string_view flag, const std::string& text, std::u
 std::string address_towards(const std::string& host);
 
 /// Returns the local address that `--bind` names: an address, an interface (eth0), or a network that contains an
-/// address of this host (10.0.0.0/8). Throws usage if there is none.
+/// address of this host (10.0.0.0/8, fd00::/8). An interface's IPv4 address comes before its IPv6 addresses. Throws
+/// usage if there is none.
 std::string bind_address(const std::string& text);
+
+/// Returns 127.0.0.1, or ::1 on a host whose loopback interface has only that.
+std::string loopback_address();
 
 /// Returns the name of the interface with this local address (lo, eth0), or "" if no interface has it.
 std::string interface_of(const std::string& address);

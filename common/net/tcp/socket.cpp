@@ -77,9 +77,8 @@ Fd listen_tcp(const std::string& host, std::uint16_t port) {
   // A fixed port can be bound again while connections of its previous owner are still in TIME_WAIT.
   if (port != 0) set(socket, SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR");
   if (::bind(socket.get(), address->ai_addr, address->ai_addrlen) != 0 || ::listen(socket.get(), SOMAXCONN) != 0)
-    fail(ErrorKind::data, "cannot listen at {}: {}; choose another with {}",
-         port == 0 ? host : fmt::format("{} port {}", host, port), std::strerror(errno),
-         port == 0 ? "--bind" : "--listen");
+    fail(ErrorKind::data, "cannot listen at {}: {}", port == 0 ? host : fmt::format("{} port {}", host, port),
+         std::strerror(errno));
   return socket;
 }
 

@@ -136,7 +136,7 @@ std::string ZmqChannelImpl::listen(const std::string& address) {
   gate_.emplace(context_, router, options_.refusals,
                 ZmqGate::Limits{.most = kMaxStrangers, .most_bytes = ZmqGate::kHandshakeBytes});
   if (zmq_bind(router.handle(), address.c_str()) != 0)
-    fail(ErrorKind::data, "cannot listen on {}: {}; choose another address with --bind", address, zmq_strerror(errno));
+    fail(ErrorKind::data, "cannot listen at {}: {}", address, zmq_strerror(errno));
   router_ = std::move(router);
   watch(*router_, EPOLL_CTL_ADD);
   return router_->get_text(ZMQ_LAST_ENDPOINT);

@@ -51,3 +51,13 @@ TEST_CASE("what is bound is an address of this host") {
   for (const char* text : {"240.1.2.3", "2001:db8::1", "banana", "240.1.2.0/24", ""})
     CHECK_THROWS_WITH(bind_address(text), Contains("--bind"));
 }
+
+TEST_CASE("interfaces and networks of IPv6 are bound, too") {
+  if (loopback_address() != "127.0.0.1" || interface_of("::1").empty()) return;  // a host without one of the two
+  CHECK(bind_address("::1") == "::1");
+  CHECK(bind_address("::1/128") == "::1");
+  CHECK(bind_address("::/64") == "::1");
+  CHECK(interface_of("::1") == "lo");
+  for (const char* text : {"::1/129", "2001:db8::/32", "::1/x", "127.0.0.0/33"})
+    CHECK_THROWS_WITH(bind_address(text), Contains("--bind"));
+}
