@@ -25,6 +25,7 @@ constexpr Nanoseconds kFarewell = std::chrono::seconds(6);  ///< the view looks 
 
 LiveView::LiveView(const std::filesystem::path& folder, const std::string& listen, bool next_part)
     : cluster_(folder / "logs", clock_, next_part) {
+  check_live_address(listen);
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   try {
     const std::string url = start_listening(cluster_, kName, {self, "watch", folder.string(), "--listen", listen},

@@ -183,6 +183,7 @@ int lead(const TrainFlags& flags, Tasks& tasks, const Invocation& invocation, Si
   check_host(job, agents, tasks.here(), listen);
   check_memory(setup, agents, tasks.here());
   if (!out.empty() && std::filesystem::exists(std::filesystem::path(out) / "compare.json"))
+  if (!job.live.empty()) check_live_address(job.live);
     fail(ErrorKind::usage, "--out {}: holds a comparison; choose another --out", out);
   LaunchOptions options{.out = make_run_folder(out, Spec::parse("--strategy", flags.strategy).name()),
                         .nodes = nodes,

@@ -272,8 +272,12 @@ LinkSpec parse_link(const std::string& text) {
   if (rate && parse_quantity(behind.substr(0, behind.find(',')), kRates))
     fail(ErrorKind::usage, "--link: expected one rate, got '{}'; psring compare runs each rate of a list", text);
   const auto delay = parse_quantity(behind, kTimes);
-  if (!rate || !delay || !(*rate >= kLeastRate && *rate <= kMostRate) || !(*delay >= 0 && *delay <= kMostDelay))
+  if (!rate || !delay)
     fail(ErrorKind::usage, "--link: expected RATE[,DELAY] such as 1gbit,0.2ms or 100mbit, got '{}'", text);
+  if (!(*rate >= kLeastRate && *rate <= kMostRate))
+    fail(ErrorKind::usage, "--link: expected a rate from 1kbit to 1000gbit, got '{}'", text);
+  if (!(*delay >= 0 && *delay <= kMostDelay))
+    fail(ErrorKind::usage, "--link: expected a delay from 0 to 10s, got '{}'", text);
   return {*rate, Nanoseconds(std::llround(*delay))};
 }
 

@@ -1,6 +1,8 @@
 """What a host lacks is said at launch, in one line with the cause, before anything is made or waited for."""
 
 import os
+import shutil
+import socket
 import subprocess
 import unittest
 
@@ -41,6 +43,42 @@ class LaunchChecks(ProgramTest):
 
     def test_no_loopback(self):
         self.refused_at_once(self.apart("--net"), "loopback port: Network is unreachable", "ip link set lo up")
+
+    def test_ipv6_alone(self):
+        """A host without 127.0.0.1: jobs begin on ::1, and no advice names a flag that the command does not have."""
+        if not shutil.which("ip"):
+            self.skipTest("ip is missing (package iproute2)")
+        alone = 'ip link set lo up && ip address del 127.0.0.1/8 dev lo && exec "$0" "$@"'
+        prefix = [*self.apart("--net"), "sh", "-c", alone]
+        for transport in ("shm", "tcp"):
+            for strategy in ("ps", "ddp"):
+                self.assert_done(self.train(*TINY, "--steps", 3, "--workers", 2, "--strategy", strategy, "--transport", transport,
+                                            prefix=prefix))
+        self.assert_done(self.run_program("psring", "compare", *TINY, "--steps", 1, "--strategies", "ddp", prefix=prefix))
+        checks = self.run_program("psring", "doctor", prefix=prefix).out
+        self.assertRegex(checks, r"(?m)^ok +loopback port +\[::1\]:\d+ accepts connections$")
+        self.assertNotIn("--bind", checks)
+        bound = self.run_program("psring-worker", "--rdzv-endpoint", "[::1]:9", "--key", self.key(), "--bind", "lo",
+                                 "--join-timeout", 0.2, prefix=prefix)
+        self.assert_refused(bound, 4, "no coordinator answered")  # lo is an interface of this host
+
+    def test_taken_port(self):
+        """The flag that is advised is the flag that was given."""
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            taken = f"127.0.0.1:{other.getsockname()[1]}"
+            self.assert_done(self.train(*TINY, "--steps", 1, "--out", "done"))
+            for flag, words in (("--live", ["train", *JOB, "--out", "run"]), ("--listen", ["train", *JOB, "--out", "run"]),
+                                ("--listen", ["watch", "done"])):
+                with self.subTest(words[0], flag=flag):
+                    result = self.run_program("psring", *words, flag, taken)
+                    self.assert_refused(result, 2, f"{flag} {taken}: ", "Address already in use")
+                    self.assertEqual(result.err.count("--"), 1, result.err)
+            self.assertFalse((self.folder / "run" / "run.json").exists())
+
+    def test_a_link_beyond_the_range(self):
+        self.assert_refused(self.train(*JOB, "--link", "2000gbit"), 2, "a rate from 1kbit to 1000gbit, got '2000gbit'")
 
     def test_full_disk(self):
         mounted = 'mkdir full; mount -t tmpfs -o size=64k none full && head -c 65536 /dev/zero >full/zeros; exec "$0" "$@"'

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <psring/common/base/error.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/tcp/socket.h>
 #include <psring/view/live/access.h>
@@ -21,7 +22,11 @@ constexpr Nanoseconds kFarewell = std::chrono::seconds(3);  ///< the longest wai
 
 Fd listen_at(const std::string& text) {
   const net::Endpoint endpoint = net::resolve_endpoint("--listen", text, 0);
-  return net::listen_tcp(endpoint.host, endpoint.port);
+  try {
+    return net::listen_tcp(endpoint.host, endpoint.port);
+  } catch (const Error& error) {
+    fail(ErrorKind::usage, "--listen {}: {}", text, error.what());
+  }
 }
 
 std::string event_of(const std::string& state) { return "event: state\ndata: " + state + "\n\n"; }
