@@ -36,6 +36,7 @@ struct CompareFlags {
   std::string out;
   std::size_t runs = 1;
   bool wide = false;
+  std::string launcher = "auto";
   std::optional<Sweep> sweep;
 };
 
@@ -272,6 +273,7 @@ Command add_compare(const Flags& program) {
   command.add("--out", flags->out, "run folder (a new folder in runs/)");
   command.add("--runs", flags->runs, "runs of each row, in turns; the table shows medians and spread").show_default();
   command.add_switch("--wide", flags->wide, "print all measurements of every process below the table");
+  add_launcher_flag(command, flags->launcher);
   add_job_flags(command, flags->job);
   flags->sweep.emplace(command);
   command.add_footer(
@@ -279,7 +281,7 @@ Command add_compare(const Flags& program) {
       "table each: --workers 2,4,8 --servers 1,n. n stands for the row's number of\n"
       "workers. --link 1gbit,0.2ms,10gbit has two links, the first with a delay.\n");
   return [flags](const Invocation& invocation) {
-    refuse_tasks("compare");
+    refuse_tasks("compare", flags->launcher);
     SignalWatch signals(SignalWatch::Effect::ends_process);
     try {
       Comparison(*flags, invocation, signals).run();

@@ -47,7 +47,8 @@ std::string name_of_proxy() {
   std::string name;
   const std::string parent = std::to_string(::getppid());
   std::string found;
-  for (std::string pid = parent; pid != "0" && pid != "1";) {
+  // In a container, the launcher itself may be process 1.
+  for (std::string pid = parent; pid != "0" && (pid != "1" || found.empty());) {
     const auto fields = stat_of(pid, name);
     if (fields.size() <= kStartTime) break;
     const std::string here = fmt::format("mpi-{}-{}", pid, fields[kStartTime]);
@@ -83,26 +84,30 @@ std::string own_address(const std::vector<std::string>& other_nodes) {
 
 }  // namespace
 
-void add_task_flags(const Flags& command, TaskFlags& flags) {
+void add_launcher_flag(const Flags& command, std::string& launcher) {
   command
-      .add("--launcher", flags.launcher,
-           "the program that has started this process as one of several tasks: slurm (srun), mpi (mpirun), none, or "
-           "auto: read the environment")
+      .add("--launcher", launcher,
+           "the program that has started this process as one of several tasks: slurm (srun), mpi (mpirun, mpiexec), "
+           "flux "
+           "(flux run), torchrun, none, or auto: read the environment")
       .show_default();
+}
+
+void add_task_flags(const Flags& command, TaskFlags& flags) {
+  add_launcher_flag(command, flags.launcher);
   command
-      .add("--meeting", flags.meeting,
-           "folder that all hosts share, in which the tasks of srun or mpirun find each other")
+      .add("--meeting", flags.meeting, "folder that all hosts share, in which the tasks of a launcher find each other")
       .show_default(kMeetingFolder);
 }
 
 Tasks::Tasks(const TaskFlags& flags)
     : task_(launched_task(flags.launcher, process_environment())),
       slurm_(slurm_job(process_environment())),
-      started_by_launcher_(task_ || launched_task("auto", process_environment())),
+      started_by_launcher_(has_launcher(process_environment())),
       meeting_(flags.meeting) {
   if (task_ && task_->tasks == 1) task_.reset();
   if (!task_) return;
-  master_ = meeting_.empty() ? master_endpoint() : std::nullopt;
+  master_ = meeting_.empty() && !task_->has_store ? master_endpoint() : std::nullopt;
   if (!master_) folder_.emplace(meeting_.empty() ? kMeetingFolder : meeting_, meeting_name());
 }
 
@@ -111,9 +116,9 @@ std::string Tasks::meeting_name() const {
   if (!meeting_.empty()) return "mpi";
   if (!task_->on_one_host())
     fail(ErrorKind::usage,
-         "--meeting: is needed, because this mpirun does not name its jobs: give a new folder that all hosts share, "
-         "such "
-         "as --meeting $(mktemp -d -p .)");
+         "--meeting: is needed, because {} does not name its jobs: give a new folder that all hosts share, such as "
+         "--meeting $(mktemp -d -p .)",
+         task_->launcher);
   return name_of_proxy();
 }
 
@@ -231,10 +236,12 @@ void Tasks::prepare(LaunchOptions& options) {
   };
 }
 
-void refuse_tasks(const char* command) {
-  const auto task = launched_task("auto", process_environment());
+void refuse_tasks(const char* command, const std::string& launcher) {
+  const auto task = launched_task(launcher, process_environment());
   if (task && task->tasks > 1)
-    fail(ErrorKind::usage, "{}: starts all of its processes itself, on one host: start it once, not as {} tasks of {}",
+    fail(ErrorKind::usage,
+         "{}: starts all of its processes itself, on one host: start it once, not as {} tasks of {} (--launcher none "
+         "ignores the launcher)",
          command, task->tasks, task->launcher);
 }
 

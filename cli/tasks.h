@@ -14,12 +14,13 @@
 
 namespace psring::cli {
 
-/// The options that say how tasks of a launcher (srun, mpirun) find each other.
+/// The options that say which launcher (srun, mpirun) has started this process, and how its tasks find each other.
 struct TaskFlags {
   std::string launcher = "auto";
   std::string meeting;  ///< "": kMeetingFolder
 };
 inline constexpr const char* kMeetingFolder = ".psring";
+void add_launcher_flag(const Flags& command, std::string& launcher);
 void add_task_flags(const Flags& command, TaskFlags& flags);
 
 /// The tasks of a launcher, as one of them sees them. Task r is the agent of worker r: the worker runs where the
@@ -34,7 +35,7 @@ class Tasks {
   bool are_several() const { return task_.has_value(); }
   std::size_t count() const { return task_ ? task_->tasks : 1; }
   std::size_t here() const { return task_ ? task_->tasks_here : 1; }
-  /// srun or mpirun. REQUIRES: are_several.
+  /// The launcher's program, such as srun. REQUIRES: are_several.
   const std::string& launcher() const { return task_->launcher; }
   /// The job of Slurm in which this process runs, if there is one.
   const std::optional<SlurmJob>& slurm() const { return slurm_; }
@@ -74,7 +75,8 @@ class Tasks {
   std::optional<MeetingFolder> folder_;
 };
 
-/// Throws usage if several tasks were started, because `command` runs on one host.
-void refuse_tasks(const char* command);
+/// Throws usage if this process is one of several tasks, because `command` runs on one host. `launcher`: the word of
+/// --launcher.
+void refuse_tasks(const char* command, const std::string& launcher);
 
 }  // namespace psring::cli

@@ -25,23 +25,31 @@ struct SlurmJob {
 /// Returns nothing outside a job of Slurm. Throws usage, naming the variable, if a value is no number.
 std::optional<SlurmJob> slurm_job(const Environment& environment);
 
-/// A task: one of the equal processes that srun or mpirun has started.
+/// A task: one of the equal processes that a launcher has started.
 struct LaunchedTask {
-  std::string launcher;        ///< for people: srun or mpirun
+  std::string launcher;        ///< the launcher's program, for people: srun or mpirun
   std::uint32_t rank = 0;      ///< among all tasks
   std::size_t tasks = 1;       ///< all tasks
   std::uint32_t here = 0;      ///< rank among the tasks of this host
   std::size_t tasks_here = 1;  ///< tasks of this host
   /// Equal for the tasks of one start, and for no others: "slurm-17.0-0". "" if the launcher tells none.
-  std::string name;
+  std::string name = {};
   std::vector<std::string> other_nodes = {};  ///< names of the other hosts, as far as the launcher tells them
+  bool has_store = false;                     ///< the launcher itself listens at MASTER_ADDR:MASTER_PORT
 
   bool on_one_host() const { return tasks_here == tasks; }
 };
 
-/// Returns the task that this process is. `launcher`: slurm or mpi, whose task it must be; auto, to look for either;
-/// none. Returns nothing if nothing has started this process as a task. Throws usage, naming --launcher, if the wanted
-/// launcher has not started this process; and, naming the variable, if a value is wrong.
+/// The words of --launcher: "auto, slurm, mpi, flux, torchrun or none".
+std::string launcher_words();
+
+/// Returns the task that this process is. `launcher`: auto, to look for the task of any launcher; the word of one,
+/// whose task this process must be; or none. Returns nothing if no launcher has started this process as a task. Throws
+/// usage, naming the variable and --launcher, if a launcher's variable is set but the others that tell the place of the
+/// task are not, or if a value is wrong; and, naming --launcher, if the wanted launcher has not started this process.
 std::optional<LaunchedTask> launched_task(const std::string& launcher, const Environment& environment);
+
+/// Returns true if a launcher's variable is set, whether or not it tells the place of the task.
+bool has_launcher(const Environment& environment);
 
 }  // namespace psring

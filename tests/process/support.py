@@ -15,6 +15,10 @@ MARK = "PSRING_TEST_RUN"  # in the environment of all that a test starts, so tha
 # Seconds after which a program that should have ended has hung, on a busy machine, too; longer on slower ones.
 LIMIT = 300 * float(os.environ.get("PSRING_TEST_TIME_SCALE", "1"))
 
+# Variables of launchers, which a test may have inherited.
+OTHERS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+LAUNCHERS = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "PALS_", "ALPS_", "FLUX_", "MV2_", "MVP_", "MPI_LOCAL", "JSM_", "TORCHELASTIC_")
+
 TINY = ["--data", "synthetic", "--model", "mlp:16-16-4", "--global-batch", "12"]
 ENDLESS = [*TINY, "--steps", "100000000"]
 
@@ -58,7 +62,7 @@ class ProgramTest(unittest.TestCase):
         self.mark = uuid.uuid4().hex
         self.environment = {**os.environ, MARK: self.mark}
         for name in list(self.environment):  # of a launcher that runs the tests
-            if name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE") or name.startswith(("SLURM_", "OMPI_", "PMI_", "PMIX_")):
+            if name in OTHERS or name.startswith(LAUNCHERS):
                 del self.environment[name]
         self.started = []
         self.addCleanup(self.end_all)

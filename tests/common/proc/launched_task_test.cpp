@@ -123,7 +123,8 @@ TEST_CASE("variables of Slurm that contradict each other are refused") {
   CHECK_THROWS_WITH(task("auto", changed(kSlurm, {{"SLURM_LOCALID", "1"}})), Contains("task 1 of 1"));
   Variables without = kSlurm;
   without.erase("SLURM_LOCALID");
-  CHECK_THROWS_WITH(task("auto", without), Contains("SLURM_LOCALID: is not set"));
+  CHECK_THROWS_WITH(task("auto", without), Contains("SLURM_PROCID=3 is set, as srun does") &&
+                                               Contains("SLURM_LOCALID is not") && Contains("--launcher none"));
 }
 
 TEST_CASE("the job of Slurm") {
@@ -168,7 +169,110 @@ TEST_CASE("mpirun in a job of Slurm starts its helpers by srun, whose variables 
   CHECK(task("auto", changed(kSlurm, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"PMIX_RANK", "3"}}))->launcher == "srun");
 }
 
-TEST_CASE("a rank without a number of tasks, and an unknown launcher, are refused") {
-  CHECK_THROWS_WITH(task("mpi", {{"PMIX_RANK", "1"}}), Contains("PMIX_RANK is set, but"));
-  CHECK_THROWS_WITH(task("pbs", {}), Contains("expected auto, slurm, mpi or none"));
+namespace {
+
+struct Known {
+  const char* launcher;  ///< the word of --launcher
+  Variables variables;   ///< of task 1 of 2, both on one host
+};
+
+/// Variables as launchers set them in their tasks, those that psring reads.
+std::vector<Known> known_launchers() {
+  return {
+      {"torchrun",
+       {{"RANK", "1"},
+        {"WORLD_SIZE", "2"},
+        {"LOCAL_RANK", "1"},
+        {"LOCAL_WORLD_SIZE", "2"},
+        {"TORCHELASTIC_RUN_ID", "none"}}},
+      {"flux",
+       {{"FLUX_TASK_RANK", "1"}, {"FLUX_JOB_SIZE", "2"}, {"FLUX_TASK_LOCAL_ID", "1"}, {"FLUX_JOB_NNODES", "1"}}},
+      {"mpi", {{"PALS_RANKID", "1"}, {"PMI_SIZE", "2"}, {"PALS_LOCAL_RANKID", "1"}, {"PALS_LOCAL_SIZE", "2"}}},
+      {"mpi",
+       {{"MV2_COMM_WORLD_RANK", "1"},
+        {"MV2_COMM_WORLD_SIZE", "2"},
+        {"MV2_COMM_WORLD_LOCAL_RANK", "1"},
+        {"MV2_COMM_WORLD_LOCAL_SIZE", "2"}}},
+      {"mpi",
+       {{"JSM_NAMESPACE_RANK", "1"},
+        {"JSM_NAMESPACE_SIZE", "2"},
+        {"JSM_NAMESPACE_LOCAL_RANK", "1"},
+        {"JSM_NAMESPACE_LOCAL_SIZE", "2"}}},
+      {"mpi", {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_LOCAL_RANK", "1"}, {"PMI_LOCAL_SIZE", "2"}}},
+  };
+}
+
+}  // namespace
+
+TEST_CASE("a task of each launcher has its place") {
+  for (const Known& known : known_launchers()) {
+    INFO(known.variables.begin()->first);
+    for (const std::string launcher : {"auto", known.launcher}) {
+      const auto found = task(launcher, known.variables);
+      REQUIRE(found);
+      CHECK(found->rank == 1);
+      CHECK(found->tasks == 2);
+      CHECK(found->here == 1);
+      CHECK(found->on_one_host());
+    }
+    CHECK_FALSE(task("none", known.variables));
+  }
+}
+
+TEST_CASE("a launcher's variable without the others is refused, never ignored") {
+  for (const Known& known : known_launchers()) {
+    for (const auto& [left_out, value] : known.variables) {
+      if (left_out == "TORCHELASTIC_RUN_ID") continue;
+      Variables variables = known.variables;
+      variables.erase(left_out);
+      INFO(left_out);
+      CHECK(has_launcher(environment(variables)));
+      CHECK_THROWS_WITH(task("auto", variables), Contains(left_out.substr(0, 3)) && Contains("--launcher none"));
+      CHECK_FALSE(task("none", variables));
+    }
+  }
+  for (const char* const alone :
+       {"RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "FLUX_TASK_RANK", "PALS_RANKID", "ALPS_APP_PE",
+        "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"}) {
+    INFO(alone);
+    CHECK_THROWS_WITH(task("auto", {{alone, "3"}}),
+                      Contains(std::string(alone) + "=3 is set") && Contains("--launcher none"));
+    CHECK_FALSE(task("none", {{alone, "3"}}));
+  }
+  CHECK_FALSE(has_launcher(environment({})));
+}
+
+TEST_CASE("the tasks of Flux on several hosts, which does not tell how they are spread") {
+  const Variables variables = {{"FLUX_TASK_RANK", "3"},
+                               {"FLUX_JOB_SIZE", "5"},
+                               {"FLUX_TASK_LOCAL_ID", "0"},
+                               {"FLUX_JOB_NNODES", "2"},
+                               {"FLUX_JOB_ID", "f2/x9"}};
+  const auto found = task("auto", variables);
+  REQUIRE(found);
+  CHECK(found->tasks_here == 3);
+  CHECK_FALSE(found->on_one_host());
+  CHECK(found->name == "flux-f2-x9");
+}
+
+TEST_CASE("an inner launcher comes before an outer one, and a complete one before others") {
+  const Variables torchrun = known_launchers()[0].variables;
+  CHECK(task("auto", changed(kSlurm, torchrun))->launcher == "torchrun");
+  CHECK(task("auto", torchrun)->has_store);
+  // Scripts for srun export some of torchrun's variables.
+  CHECK(task("auto", changed(kSlurm, {{"WORLD_SIZE", "4"}, {"RANK", "3"}}))->launcher == "srun");
+  CHECK(task("auto", changed(kSlurm, {{"WORLD_SIZE", "1"}}))->launcher == "srun");
+}
+
+TEST_CASE("a task that is alone need not know more") {
+  for (const Variables& variables : {Variables{{"WORLD_SIZE", "1"}}, {{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}}}) {
+    const auto found = task("auto", variables);
+    REQUIRE(found);
+    CHECK(found->tasks == 1);
+  }
+}
+
+TEST_CASE("an unknown launcher is refused") {
+  CHECK_THROWS_WITH(task("pbs", {}),
+                    Contains("expected auto, slurm, mpi, ") && Contains("torchrun") && Contains("or none"));
 }
