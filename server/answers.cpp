@@ -2,6 +2,7 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include <psring/server/answers.h>
 
@@ -26,10 +27,13 @@ void set_staleness(const Staleness& gradient, net::FrameHeader& answer) {
   answer.lag = bounded(gradient.lag);
 }
 
-net::Outgoing failed(const net::FrameHeader& asked, const std::string& line) {
+net::Outgoing failed(const net::FrameHeader& asked, const Error& error) {
   constexpr std::size_t kMost = 1024;
-  const auto text = std::make_shared<const std::string>(line.substr(0, kMost));  // shared: the frame's holder
-  return {asked.sender(), answer_to(asked, net::FrameType::failed), std::as_bytes(std::span(*text)), text};
+  const auto text = std::make_shared<const std::string>(
+      std::string_view(error.what()).substr(0, kMost));  // shared: the frame's holder
+  net::FrameHeader header = answer_to(asked, net::FrameType::failed);
+  header.version = static_cast<std::uint64_t>(exit_status(error.kind()));
+  return {asked.sender(), header, std::as_bytes(std::span(*text)), text};
 }
 
 }  // namespace psring::server

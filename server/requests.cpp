@@ -42,12 +42,12 @@ void check_worker(const ShardOptions& options, const net::FrameHeader& header) {
 
 void check_layout(const ShardOptions& options, const Layout& layout) {
   if (layout.owners != options.servers)
-    fail(ErrorKind::protocol, "a layout cut among {} servers, the job has {}", layout.owners, options.servers);
+    fail(ErrorKind::data, "a layout cut among {} servers, the job has {}", layout.owners, options.servers);
   if (options.optimizer == nullptr && layout.pushes > 1)
-    fail(ErrorKind::protocol, "a layout of {} micro-batches, which a server without an optimizer does not add up",
+    fail(ErrorKind::data, "a layout of {} micro-batches, which a server without an optimizer does not add up",
          layout.pushes);
   if (const std::size_t needed = needed_bytes(options, layout); needed > options.memory_bytes)
-    fail(ErrorKind::protocol, "a layout that takes {} MiB of a server, {} MiB are allowed", needed >> 20,
+    fail(ErrorKind::data, "a layout that takes {} MiB of a server, {} MiB are allowed", needed >> 20,
          options.memory_bytes >> 20);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/failed_frame.h>
 #include <psring/server/answers.h>
 #include <psring/server/device_applier.h>
 #include <psring/server/host_applier.h>
@@ -38,15 +39,14 @@ void Shard::on_message(Message message, Answers& replies) {
   const FrameHeader asked = message.header;
   if (asked.type == FrameType::failed) {
     if (asked.sender_role != net::Role::server) return;
-    fail(ErrorKind::protocol, "{}: {}", to_string(asked.sender()),
-         std::string(reinterpret_cast<const char*>(message.payload.data()), message.payload.size()));
+    throw net::error_of(message);
   }
   const bool first_layout = layout_bytes_.empty();
   try {
     handle(std::move(message), replies);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::protocol && error.kind() != ErrorKind::data) throw;
-    replies.push_back(failed(asked, error.what()));
+    replies.push_back(failed(asked, error));
   }
   // Outside the try: a damaged checkpoint is no fault of the sender's.
   if (first_layout && !layout_bytes_.empty()) load_saved();
@@ -84,9 +84,10 @@ void Shard::on_layout(const Message& message, Answers& answers) {
     check_layout(options_, layout.layout);
     open(std::move(layout));
     layout_bytes_ = std::move(bytes);
+    layout_from_ = message.header.sender();
   } else if (layout_bytes_ != bytes) {
-    fail(ErrorKind::protocol, "{} describes another model than the first worker did",
-         to_string(message.header.sender()));
+    fail(ErrorKind::data, "{} has another model than {}: {}", to_string(message.header.sender()),
+         to_string(layout_from_), net::difference(net::decode_layout(bytes), store_.description()));
   }
   answers.push_back(layout_ok(message.header));
 }

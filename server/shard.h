@@ -135,6 +135,7 @@ class Shard {
   Parallel& parallel_;
   MemoryLedger& ledger_;
   std::vector<std::byte> layout_bytes_;  ///< the first worker's; empty: no layout yet. Other workers must send the same
+  net::Peer layout_from_;                ///< the worker that sent it
   Store store_;
   Rounds rounds_;
   Clocks clocks_;

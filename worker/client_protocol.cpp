@@ -6,6 +6,7 @@
 
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
+#include <psring/common/net/failed_frame.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/loss_scaler.h>
 #include <psring/worker/client_protocol.h>
@@ -207,8 +208,7 @@ void ClientProtocol::on_message(const net::Message& message) {
     case FrameType::values:
       return on_values(message);
     case FrameType::failed:
-      fail(ErrorKind::protocol, "{}: {}", peer(),
-           std::string(reinterpret_cast<const char*>(message.payload.data()), message.payload.size()));
+      throw net::error_of(message);
     default:
       fail(ErrorKind::protocol, "{} sent a {} frame", peer(), to_string(header.type));
   }

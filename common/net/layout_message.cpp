@@ -1,6 +1,11 @@
+#include <algorithm>
 #include <cstring>
+#include <initializer_list>
 #include <limits>
 #include <string>
+#include <string_view>
+
+#include <fmt/ranges.h>
 
 #include <psring/common/base/error.h>
 #include <psring/common/net/frame.h>
@@ -221,6 +226,62 @@ LayoutMessage decode_layout(std::span<const std::byte> bytes) {
   message.layout.gradient_type = gradient_type;
   message.layout.pushes = pushes;
   return message;
+}
+
+namespace {
+
+/// "WHAT A, not B" if the values differ; otherwise "".
+template <class T>
+std::string if_different(std::string_view what, const T& a, const T& b) {
+  return a == b ? "" : fmt::format("{} {}, not {}", what, a, b);
+}
+
+std::string text_of(const std::vector<std::size_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+std::string first_of(std::initializer_list<std::string> differences) {
+  const auto first = std::find_if(differences.begin(), differences.end(), [](const auto& d) { return !d.empty(); });
+  return first == differences.end() ? "" : *first;
+}
+
+std::string difference_of_tensors(const TensorLayout& a, const TensorLayout& b) {
+  const std::string text = first_of(
+      {if_different("is named", a.spec.name, b.spec.name),
+       if_different("is", text_of(a.spec.shape), text_of(b.spec.shape)), if_different("is tensor", a.id, b.id),
+       a.spec.init.kind == b.spec.init.kind && a.spec.init.a == b.spec.init.a ? "" : "begins with other values",
+       "is another part of the whole tensor"});
+  return fmt::format("tensor '{}' {}", b.spec.name, text);
+}
+
+std::string difference_of_units(const UnitLayout& a, const UnitLayout& b) {
+  if (a.name != b.name) return if_different("is named", a.name, b.name);
+  if (a.trained != b.trained) return a.trained ? "is trained, not frozen" : "is frozen, not trained";
+  if (a.tensors.size() != b.tensors.size()) return if_different("has tensors:", a.tensors.size(), b.tensors.size());
+  for (std::size_t t = 0; t < a.tensors.size(); ++t) {
+    Writer own;
+    Writer other;
+    write_tensor(a.tensors[t], own);
+    write_tensor(b.tensors[t], other);
+    if (own.take() != other.take()) return difference_of_tensors(a.tensors[t], b.tensors[t]);
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string difference(const LayoutMessage& message, const LayoutMessage& expected) {
+  const Layout& a = message.layout;
+  const Layout& b = expected.layout;
+  for (std::size_t u = 0; u < std::min(a.units.size(), b.units.size()); ++u)
+    if (const std::string text = difference_of_units(a.units[u], b.units[u]); !text.empty())
+      return fmt::format("unit {} '{}' {}", u, b.units[u].name, text);
+  return first_of({if_different("units:", a.units.size(), b.units.size()),
+                   if_different("parameters of type", name_of(a.parameter_type), name_of(b.parameter_type)),
+                   if_different("gradients of type", name_of(a.gradient_type), name_of(b.gradient_type)),
+                   if_different("seed", message.seed, expected.seed), if_different("owners:", a.owners, b.owners),
+                   if_different("elements of a piece:", a.piece_elements, b.piece_elements),
+                   if_different("pushes of a step:", a.pushes, b.pushes),
+                   message.initial_by_worker == expected.initial_by_worker ? "" : "initial values from elsewhere",
+                   "other shares of the servers"});
 }
 
 }  // namespace psring::net

@@ -147,10 +147,12 @@ TEST_CASE("a layout that is not everybody's, or not possible, is refused; the ne
   refused(layout_frame(0, many_pushes), "MiB are allowed");
 
   cluster.open(layout);
-  refused(layout_frame(1, small_layout(3)), "another model");
-  refused(layout_frame(1, layout, 4), "another model");  // another seed
-  refused(layout_frame(1, layout, 3, true), "another model");
-  refused({layout_frame(0, layout).header, {}, {}}, "another model");
+  refused(layout_frame(1, small_layout(3)), "worker 1 has another model than worker 0: owners: 3, not 2");
+  refused(layout_frame(1, layout, 4), "another model than worker 0: seed 4, not 3");
+  refused(layout_frame(1, layout, 3, true), "initial values from elsewhere");
+  refused({layout_frame(0, layout).header, {}, {}}, "ends too early");
+  const auto replies = cluster.send_only(0, layout_frame(1, layout, 4));
+  CHECK(replies[0].header.version == 3);  // the exit status of the worker
   CHECK(cluster.pull(layout, 0, 0).size() == layout.units[0].elements);
 }
 

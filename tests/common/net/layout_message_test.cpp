@@ -208,3 +208,27 @@ TEST_CASE("claims beyond the bounds are refused before anything is allocated for
   CHECK_THAT(refusal(huge), Catch::Contains("bytes"));
   CHECK_THAT(refusal(Raw().number(1).number(2).number(1).number(0)), Catch::Contains("at most 1"));  // a flag
 }
+
+TEST_CASE("the first difference of two layouts is named") {
+  const LayoutMessage expected = sample();
+  const auto said = [&](auto&& change) {
+    LayoutMessage other = sample();
+    change(other);
+    return difference(other, expected);
+  };
+  CHECK(said([](LayoutMessage& m) {
+          m.layout.units[0].tensors[0].spec.shape = {30, 16};
+        }) == "unit 0 'root' tensor 'wte' is [30, 16], not [31, 16]");
+  CHECK(said([](LayoutMessage& m) { m.layout.units[0].tensors[1].spec.name = "norm"; }) ==
+        "unit 0 'root' tensor 'ln' is named norm, not ln");
+  CHECK(said([](LayoutMessage& m) { m.layout.units[0].tensors.pop_back(); }) == "unit 0 'root' has tensors: 1, not 2");
+  CHECK(said([](LayoutMessage& m) { m.layout.units[1].trained = true; }) == "unit 1 '' is trained, not frozen");
+  CHECK(said([](LayoutMessage& m) { m.layout.units.pop_back(); }) == "units: 2, not 3");
+  CHECK(said([](LayoutMessage& m) { m.layout.parameter_type = DType::f32; }) == "parameters of type f32, not bf16");
+  CHECK(said([](LayoutMessage& m) { m.seed = 7; }) == fmt::format("seed 7, not {}", ~std::uint64_t{0}));
+  CHECK(said([](LayoutMessage& m) { m.layout.units[0].tensors[0].spec.init.a = 1; }) ==
+        "unit 0 'root' tensor 'wte' begins with other values");
+  CHECK_FALSE(said([](LayoutMessage& m) {
+                m.layout.weights = CutWeights(std::vector<std::uint32_t>{1, 2, 3});
+              }).empty());
+}
