@@ -2,6 +2,7 @@
 #include <optional>
 #include <utility>
 
+#include <psring/common/base/error.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/proc/role.h>
@@ -29,6 +30,21 @@ struct Memory {
 
 struct Session::State {
   State(const RoleOptions& options, std::vector<UnitSpec> units) : member(options, net::Role::worker) {
+    guarded([&] { open(std::move(units)); });
+  }
+
+  /// The job learns why this worker leaves it. A wrong argument is no reason to leave.
+  template <class Body>
+  void guarded(Body body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::usage) throw;
+      throw member.fail(error);
+    }
+  }
+
+  void open(std::vector<UnitSpec> units) {
     Layout layout = make_layout(std::move(units), member.job().servers);
     member.keep(memory);
     std::optional<Arena>& arena = memory->arena;
@@ -69,18 +85,24 @@ std::span<float> Session::parameters(std::size_t unit) const { return state_->me
 std::span<float> Session::gradients(std::size_t unit) const { return state_->memory->gradients.at(unit).as<float>(); }
 
 void Session::push(std::uint64_t step, std::size_t unit) {
-  client().push(unit, step, gradients(unit));
-  client().wait_acknowledged(unit);
+  state_->guarded([&] {
+    client().push(unit, step, gradients(unit));
+    client().wait_acknowledged(unit);
+  });
 }
 
 void Session::pull(std::uint64_t version, std::size_t unit) {
-  client().pull(unit, version, parameters(unit));
-  client().wait(unit, version);
+  state_->guarded([&] {
+    client().pull(unit, version, parameters(unit));
+    client().wait(unit, version);
+  });
 }
 
 void Session::push_pull(std::uint64_t step, std::size_t unit) {
-  client().push_pull(unit, step, gradients(unit), parameters(unit));
-  client().wait(unit, step + 1);
+  state_->guarded([&] {
+    client().push_pull(unit, step, gradients(unit), parameters(unit));
+    client().wait(unit, step + 1);
+  });
 }
 
 PsClient& Session::client() { return *state_->memory->client; }

@@ -125,6 +125,11 @@ class ControlLink::Impl {
     if (!member_.finished()) member_.throw_if_broken();
   }
   std::optional<Order> next_order(Moment deadline) {
+  std::optional<Error> await_failure(Moment deadline) const {
+    std::unique_lock lock(mutex_);
+    news_.wait_until(lock, deadline, [&] { return member_.error().has_value(); });
+    return member_.error();
+  }
     std::unique_lock lock(mutex_);
     if (deadline > clock_.now()) wait(lock, deadline, "orders", [&] { return member_.has_order() || member_.error(); });
     if (member_.error()) throw Error(*member_.error());
@@ -309,6 +314,7 @@ void ControlLink::on_change(std::function<void()> changed) { impl_->on_change(st
 
 void ControlLink::ready(Addresses addresses, std::uint64_t step, bool has_state) {
   impl_->tell([&](ControlMember& member) {
+std::optional<Error> ControlLink::await_failure(Moment deadline) const { return impl_->await_failure(deadline); }
     member.send_standing(control::Ready{std::move(addresses), member.epoch(), step, has_state});
   });
 }

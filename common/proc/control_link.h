@@ -98,6 +98,9 @@ class ControlLink {
   /// Throws the latched error. A thread that waits for a peer calls this at least every 100 ms; heartbeats then tell
   /// for how long the member has only waited.
   void check() const;
+  /// After `fail`: waits until the job has failed for this member. Returns the latched error, which names the first
+  /// cause; nothing if there is none at the deadline.
+  std::optional<Error> await_failure(Moment deadline) const;
   bool failed() const;  ///< is an error latched?
   /// For a server: the workers are done. For a worker or an agent: the job has ended well.
   bool finished() const;

@@ -77,7 +77,7 @@ Coordinator::Actions Coordinator::abort(const Error& cause, Moment now) {
 void Coordinator::stood_still(Nanoseconds late, Moment now) {
   for (auto& [place, state] : members_) state.heard = now;
   if (deadline_ != kNever) deadline_ += late;
-  if (symptom_) symptom_->due += late;
+  if (symptom_) symptom_->graced += late;
 }
 
 void Coordinator::on(State& from, const control::Heartbeat& message) {
@@ -127,22 +127,11 @@ void Coordinator::take_exit(const control::RoleExited& message) {
 
 void Coordinator::on(State& from, const control::Failed& message) {
   from.failed = true;
-  const bool is_symptom = message.kind == ErrorKind::peer_lost && is_role(from.member.peer.role) && plan_.agents > 0;
+  const bool is_symptom = message.kind == ErrorKind::peer_lost && is_role(from.member.peer.role);
   if (!is_symptom)
     return fail_job(message.kind, fmt::format("{}: {}", to_string(from.member), message.text),
                     connections_.at(from.connection));
-  if (phase_ < Phase::closing) suspect(from, message.text);
-}
-
-/// Waits for a better cause. If the job can continue only without the lost role, that role has to be known, and its
-/// silence will name it: then the wait is longer.
-void Coordinator::suspect(const State& from, std::string_view text) {
-  if (symptom_) return;
-  const bool needs_name =
-      plan_.agents == 0 || (plan_.recovery.min_workers > 0 && restarts_ == plan_.recovery.max_restarts);
-  symptom_ = Symptom{.error = Error(ErrorKind::peer_lost, fmt::format("{}: {}", to_string(from.member), text)),
-                     .place = connections_.at(from.connection),
-                     .due = now_ + plan_.cause_grace + (needs_name ? plan_.heartbeat_timeout : Nanoseconds(0))};
+  suspect(from, fmt::format("{}: {}", to_string(from.member), message.text));
 }
 
 void Coordinator::on(State& from, control::Report&& message) {
@@ -177,9 +166,11 @@ void Coordinator::on(State& from, control::Progress&& message) {
 void Coordinator::on(State& from, const control::Bye&) {
   from.said_bye = true;
   const bool may_leave = is_role(from.member.peer.role) && is_complete(from) && phase_ >= Phase::running;
-  if (!may_leave && !from.failed)
-    lose(connections_.at(from.connection), ErrorKind::peer_lost,
-         fmt::format("{} left {}", to_string(from.member), phase_text()));
+  if (may_leave || from.failed) return;
+  const std::string text = fmt::format("{} left {}", to_string(from.member), phase_text());
+  // A program of a user's may leave because it has lost a third.
+  if (is_role(from.member.peer.role) && !plan_.recovery.possible()) return suspect(from, text);
+  lose(connections_.at(from.connection), ErrorKind::peer_lost, text);
 }
 
 void Coordinator::on(State& from, const auto& message) {
@@ -240,7 +231,7 @@ void Coordinator::check_silence(Moment now) {
 }
 
 void Coordinator::check_deadline(Moment now) {
-  if (symptom_ && now >= symptom_->due) {
+  if (symptom_ && !symptom_is_open()) {
     const Symptom symptom = *std::exchange(symptom_, std::nullopt);
     std::string text = symptom.error.what();
     if (!continue_without({Role::coordinator, 0}, ErrorKind::peer_lost, text))
@@ -302,7 +293,9 @@ void Coordinator::enter(Phase phase, Moment deadline) {
 }
 
 Coordinator::Actions Coordinator::finish_call() {
-  next_tick_ = symptom_ ? std::min(deadline_, symptom_->due) : deadline_;
+  next_tick_ = deadline_;
+  if (symptom_)
+    next_tick_ = std::min(deadline_, now_ < symptom_->graced ? symptom_->graced : now_ + plan_.heartbeat_interval);
   for (const auto& [place, state] : members_) {
     if (phase_ == Phase::ended || state.said_bye) continue;
     if (state.exited && (state.failed || is_complete(state) || phase_ == Phase::closing)) continue;

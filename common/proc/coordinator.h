@@ -29,7 +29,7 @@ namespace psring::net {
 ///
 /// A role that says that it has lost a peer tells of a symptom: soon the agent of that peer may tell how the peer
 /// ended, or the peer's silence may show. So the symptom becomes the cause only if no better cause arrives within
-/// `cause_grace`.
+/// `cause_grace`, and all other members are heard after that: then a link was lost, and no process.
 ///
 /// If restarts are allowed, the loss of a server or worker does not fail the job, but ends the membership epoch: the
 /// role is started again, and the others are told to regroup, and are waited for as at the beginning. A role that keeps
@@ -117,8 +117,19 @@ class Coordinator {
   /// A loss that a role has told of, whose cause is not known yet.
   struct Symptom {
     Error error;
-    Peer place;  ///< of the role that told
-    Moment due;  ///< when the symptom becomes the cause
+    Peer place;     ///< of the role that told
+    Moment graced;  ///< when the grace ends: a member that is heard later is not the lost one
+  };
+  /// Why a process that asks for a place may not join yet.
+  enum class WaitsFor : std::uint8_t {
+    nothing,
+    holder,   ///< the process that has the place lives, or does not count as lost yet
+    decision  ///< it is open from which state the job continues
+  };
+  struct Waiting {
+    Connection from;
+    control::Hello hello;
+    WaitsFor what = WaitsFor::nothing;  ///< as the process was told
   };
 
   void on(State& from, control::Ready&& message);
@@ -141,9 +152,10 @@ class Coordinator {
   void lose(Peer place, ErrorKind kind, std::string text);
   /// A job that a signal was to end, and whose last step a loss has kept from ending, counts as interrupted.
   void fail_job(ErrorKind kind, std::string text, Peer culprit = {Role::coordinator, 0});
-  void suspect(const State& from, std::string_view text);
+  void suspect(const State& from, const std::string& text);
   void check_silence(Moment now);
   bool roles_live(Peer agent) const;
+  bool symptom_is_open() const;
   bool is_silent(const State& state) const { return now_ - state.heard >= plan_.heartbeat_timeout; }
   void check_deadline(Moment now);
   void advance();

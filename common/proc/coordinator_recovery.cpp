@@ -13,6 +13,25 @@ std::string to_line(const Json& json) { return json.dump_any_bytes() + "\n"; }
 
 }  // namespace
 
+/// Waits for a better cause.
+void Coordinator::suspect(const State& from, const std::string& text) {
+  if (symptom_ || phase_ >= Phase::closing) return;
+  symptom_ = Symptom{.error = Error(ErrorKind::peer_lost, text),
+                     .place = connections_.at(from.connection),
+                     .graced = now_ + plan_.cause_grace};
+}
+
+/// Is it open who was lost? A member that has not been heard since may be the lost one: its agent, or its silence, will
+/// name it.
+bool Coordinator::symptom_is_open() const {
+  const Moment graced = symptom_->graced;
+  return now_ < graced ||
+         (now_ < graced + plan_.heartbeat_timeout && std::any_of(members_.begin(), members_.end(), [&](const auto& m) {
+            const State& state = m.second;
+            return !state.said_bye && !state.exited && !state.failed && state.heard < graced;
+          }));
+}
+
 /// The job has lost a role, a host, or (as `place` the coordinator) a process that nobody can name. Returns false if
 /// the job cannot continue; `text` may then say why.
 bool Coordinator::continue_without(Peer place, ErrorKind kind, std::string& text) {
@@ -201,7 +220,7 @@ void Coordinator::regroup(const std::string& text) {
 void Coordinator::on(State& from, const control::Stuck& message) {
   if (message.epoch < epoch_ || phase_ >= Phase::closing) return;
   from.running = false;  // while members come back: all regroup once they are back
-  if (!returning_) suspect(from, message.text);
+  if (!returning_) suspect(from, fmt::format("{}: {}", to_string(from.member), message.text));
 }
 
 void Coordinator::on(State& from, const control::Resumed& message) {

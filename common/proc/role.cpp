@@ -115,6 +115,20 @@ std::vector<std::size_t> first_of_each_host(const std::vector<net::Member>& work
     if (hosts.insert(worker.host_id).second) ranks.push_back(worker.peer.rank);
   return ranks;
 }
+Error Membership::fail(const Error& error) {
+  link_->fail(error);
+  try {
+    link_->flush(clock_.now() + std::chrono::seconds(1));
+  } catch (const Error&) {  // the coordinator has gone, or is slow: the role's own error says more
+  }
+  if (error.kind() != ErrorKind::peer_lost) return error;
+  const auto cause = link_->await_failure(clock_.now() + link_->heartbeat_timeout() + std::chrono::seconds(1));
+  const std::string_view own = error.what();
+  if (!cause || own.find(cause->what()) != own.npos || std::string_view(cause->what()).find(own) != own.npos)
+    return error;
+  return Error(cause->kind(), fmt::format("{} (seen here: {})", cause->what(), own));
+}
+
 
 std::vector<std::size_t> shard_groups(const JobOptions& job, const std::vector<net::Member>& workers) {
   if (job.shard_group.empty()) return {};
@@ -181,15 +195,6 @@ std::string Membership::report_json(const std::string& extra) const {
 
 namespace {
 
-/// Tells the coordinator of the error before the data links close, so that this error is the first cause.
-void tell(Membership& membership, const Error& error) {
-  membership.link().fail(error);
-  try {
-    membership.link().flush(membership.clock().now() + std::chrono::seconds(1));
-  } catch (const Error&) {  // the coordinator has gone, or is slow: the role's own error says more
-  }
-}
-
 /// Converts the exception; bad_alloc becomes an error with the job's sizes, because the exception itself names none.
 Error explain(const std::exception& exception, const JobOptions& job) {
   if (dynamic_cast<const std::bad_alloc*>(&exception) == nullptr) return to_error(exception);
@@ -233,9 +238,7 @@ net::control::Interruption run_role(Membership& membership, const MakeLife& make
     membership.link().flush(membership.clock().now() + std::chrono::seconds(10));
     return membership.link().interrupted();
   } catch (const std::exception& exception) {
-    const Error error = explain(exception, membership.job());
-    tell(membership, error);
-    throw error;
+    throw membership.fail(explain(exception, membership.job()));
   }
 }
 

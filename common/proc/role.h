@@ -59,6 +59,12 @@ class Membership {
     return {clock_.now() + from_seconds(job_.join_timeout), [this] { link_->check(); }};
   }
 
+  /// Tells the coordinator of a fatal error of this role, before the links close. Returns the error that this role ends
+  /// with. The coordinator knows best why a link broke: this role may have seen the end of a process that lost a third.
+  /// So after the loss of a peer the call waits for the coordinator's cause, for little longer than the heartbeat
+  /// timeout.
+  Error fail(const Error& error);
+
   /// Is the error the loss of a peer after which the job may continue?
   bool outlives(const Error& error) const { return job_.goes_on() && error.kind() == ErrorKind::peer_lost; }
   /// Leaves the membership epoch, and enters the next: closes all data links, and frees the memory that was kept for

@@ -40,6 +40,11 @@ Job::Job(const RoleOptions& options, std::size_t memory_bytes)
 
 Job::~Job() {
   member_.link().on_change({});
+  try {
+    if (!left_) engine_->check();
+  } catch (const Error& error) {  // the coordinator is told why this worker leaves
+    member_.link().fail(error);
+  }
   engine_.reset();
   const std::scoped_lock lock(mutex_);
   buffers_.clear();

@@ -144,23 +144,8 @@ auto Vector::locked(Body body) {
   }
 }
 
-/// The coordinator knows best why a link broke: servers end after it has said that a worker was lost, and this worker
-/// may see their ends first. Its cause has come when it acknowledges our report. On a loaded host that takes a while:
-/// half a heartbeat timeout leaves the whole within twice the heartbeat timeout.
 void Vector::latch(const Error& error) {
-  error_ = error;
-  if (error.kind() == ErrorKind::peer_lost) {
-    try {
-      member_.link().fail(error);
-      member_.link().flush(member_.clock().now() + std::max<Nanoseconds>(1s, member_.link().heartbeat_timeout() / 2));
-    } catch (const Error&) {  // the coordinator has gone, or is slow
-    }
-    try {
-      member_.link().check();
-    } catch (const Error& cause) {
-      error_ = cause;
-    }
-  }
+  error_ = member_.fail(error);
   throw Error(*error_);
 }
 

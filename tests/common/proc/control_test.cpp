@@ -214,7 +214,7 @@ TEST_CASE("a failure reaches everybody with its cause") {
   CHECK(service.result().status() == 3);
 }
 
-TEST_CASE("a member that leaves is lost at once") {
+TEST_CASE("a member that leaves is lost once the others are heard") {
   Service service(plan(2, 0));
   auto a = service.join(Role::worker);
   auto b = service.join(Role::worker);
@@ -223,7 +223,7 @@ TEST_CASE("a member that leaves is lost at once") {
   b.reset();
   REQUIRE(wait_for(*a, [&] { return error_of(*a).has_value(); }));
   CHECK(error_of(*a)->kind() == ErrorKind::peer_lost);
-  CHECK_THAT(error_of(*a)->what(), Contains("[worker] rank 0: worker 1 ("));
+  CHECK_THAT(error_of(*a)->what(), Contains("[worker] rank 0: the job has failed: worker 1 ("));
   a.reset();
   CHECK(service.result().status() == 4);
 }

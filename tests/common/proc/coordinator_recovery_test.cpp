@@ -287,7 +287,7 @@ TEST_CASE("a link that broke where nobody was lost is a new epoch, too") {
   job.start();
   job.say("w0", control::Stuck{0, "server 0 closed the link"});
   CHECK_FALSE(job.has<control::Regroup>("w1"));
-  job.tick(0.6);
+  job.live_until(1);
   CHECK_THAT(job.got<control::Regroup>("w1").text, Contains("worker 0 (host:102): server 0 closed the link"));
   CHECK(job.started().empty());
 }
@@ -779,6 +779,48 @@ TEST_CASE("without agents, the next process at a place waits until the previous 
 
 TEST_CASE("without agents, a process may also come after the loss, and losses are counted once") {
   JobWithoutAgents job(Keepers::servers);
+TEST_CASE("without agents, a process that asks for the place of one that lives is refused") {
+  JobWithoutAgents job(Keepers::servers);
+  job.start();
+  job.live_until(1);
+  job.now = 1.4;
+  job.join("again", Role::server, 0);
+  CHECK_THAT(job.got<control::Wait>("again").text, Contains("server 0 (host-s0:1), last heard 0.4 s ago"));
+  job.beat("w0");
+  CHECK_FALSE(job.has<control::Refused>("again"));
+  job.beat("s0");
+  CHECK(job.got<control::Refused>("again").kind == ErrorKind::usage);
+  CHECK_THAT(job.got<control::Refused>("again").text, Contains("server 0 (host-s0:1)") && Contains("--rank"));
+  job.beat("s0");
+  CHECK(job.boxes["again"].size() == 2);  // told once
+  SECTION("and its place is free once it is lost") {
+    job.live_until(6, {"s0", "again"});
+    job.boxes.erase("again");
+    job.join("third", Role::server, 0);
+    CHECK_FALSE(job.has<control::Refused>("third"));
+  }
+}
+
+TEST_CASE("without agents, the last process that asks for a place gets it, and the others are told") {
+  JobWithoutAgents job(Keepers::servers);
+  job.start();
+  job.join("first", Role::worker, 1);
+  job.join("second", Role::worker, 1);
+  CHECK(job.has<control::Wait>("second"));
+  CHECK_THAT(job.got<control::Refused>("first").text, Contains("another process (host-second:1)"));
+  job.live_until(3.5, {"w1", "first", "second"});
+  CHECK(job.got<control::Welcome>("second").rank == 1);
+  CHECK_FALSE(job.has<control::Welcome>("first"));
+}
+
+TEST_CASE("without agents, a process that waits is refused when the job ends") {
+  JobWithoutAgents job(Keepers::servers);
+  job.start();
+  job.join("again", Role::worker, 1);
+  job.say("w0", control::Failed{ErrorKind::data, "no such file"});
+  CHECK_THAT(job.got<control::Refused>("again").text, Contains("the job has failed"));
+}
+
   job.start();
   for (int loss = 1; loss <= 3; ++loss) {
     const double begin = job.now;

@@ -428,6 +428,14 @@ TEST_CASE("that a peer was lost waits for what its agent has to say") {
     CHECK(scene.got<control::Abort>("s").kind == ErrorKind::peer_lost);
   }
   SECTION("and an agent speaks for itself") {
+  SECTION("and longer if a member is not heard, which its silence names") {
+    scene.say("a", symptom);
+    scene.live_until(2.5, {"a", "s"});
+    CHECK_FALSE(scene.coordinator.result().failure);
+    scene.live_until(3, {"a", "s"});
+    CHECK_THAT(scene.failure().what(), Contains("nothing from server 0 (host-s:1) for 3.0 s"));
+    CHECK(scene.got<control::Abort>("b").culprit == Peer{Role::server, 0});
+  }
     scene.say("g", control::Failed{ErrorKind::peer_lost, "interrupted"});
     CHECK(scene.failure().what() == std::string("agent 0 (host-g:1): interrupted"));
   }
@@ -443,7 +451,7 @@ TEST_CASE("a loss that is told while the job is ending fails it all the same") {
   scene.say("a", control::Done{});
   scene.say("g", control::RoleExited{{Role::worker, 0}, 4, 0, "somebody"});
   CHECK_FALSE(scene.has<control::Finish>("g"));
-  scene.tick(0.5);
+  scene.live_until(0.5, {"a"});
   CHECK(scene.failure().what() == std::string("worker 0 (host-a:1): somebody"));
 }
 
@@ -517,3 +525,5 @@ TEST_CASE("abort by the caller, and plans that cannot work") {
   p.heartbeat_timeout = p.heartbeat_interval;
   CHECK_THROWS_WITH(Coordinator(p, at(0)), Contains("--heartbeat-timeout"));
 }
+  CHECK_FALSE(scene.coordinator.result().failure);  // another may have been lost before
+  scene.live_until(1, {"a"});
