@@ -49,6 +49,7 @@ struct CoordinatorFlags {
   int progress_fd = -1;
   bool second = false;
 };
+  bool same_build = false;
 
 JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
   if (!flags.job_file.empty()) {
@@ -137,19 +138,21 @@ net::RecoveryPlan recovery_of(const JobOptions& job, bool can_return, bool secon
   return plan;
 }
 
-net::JobPlan plan_of(const JobOptions& job, std::size_t nodes, bool by_launcher, bool second) {
+net::JobPlan plan_of(const JobOptions& job, const CoordinatorFlags& flags) {
   return {.workers = static_cast<std::uint32_t>(job.workers),
           .servers = static_cast<std::uint32_t>(job.servers * (1 + job.replicas)),
           .replicas = job.replicas > 0,
-          .agents = static_cast<std::uint32_t>(nodes),
-          .reserve_agent_0 = by_launcher,
+          .agents = static_cast<std::uint32_t>(flags.nodes),
+          .reserve_agent_0 = !flags.job_file.empty(),
           .colocated = static_cast<std::uint32_t>(job.colocated_servers()),
           .own_steps = parse_consistency(job.consistency).each_push_updates,
           .job = to_json(job),
+          .build = build_id(),
+          .same_build = flags.same_build,
           .join_timeout = from_seconds(job.join_timeout),
           .heartbeat_interval = from_seconds(job.heartbeat_timeout / 6),
           .heartbeat_timeout = from_seconds(job.heartbeat_timeout),
-          .recovery = recovery_of(job, nodes > 0 && job.max_restarts > 0, second)};
+          .recovery = recovery_of(job, flags.nodes > 0 && job.max_restarts > 0, flags.second)};
 }
 
 /// Writes the metrics for TensorBoard, as the coordinator appends them to metrics.jsonl.
@@ -211,7 +214,7 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   options.run_folder = job.out;
   if (job.min_workers > 0 && job.max_restarts == 0 && flags.nodes == 0 && job.recovery == "checkpoint")
     fail(ErrorKind::usage, "--elastic: to continue from a checkpoint, agents must restart all processes; give --nodes");
-  options.plan = plan_of(job, flags.nodes, by_launcher, flags.second);
+  options.plan = plan_of(job, flags);
   if (flags.progress_fd >= 0) ::fcntl(flags.progress_fd, F_SETFL, O_NONBLOCK);
   if (flags.progress_fd >= 0)
     options.on_progress = [fd = flags.progress_fd](net::Peer, const std::string& text) { write_line(fd, text); };
@@ -284,3 +287,4 @@ Command add_coordinator(const Flags& program) {
 }
 
 }  // namespace psring::cli
+  add_same_build(command, flags->same_build);

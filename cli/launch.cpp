@@ -53,6 +53,7 @@ class CoordinatorKeeper {
               options.out.string(),
               "--nodes",
               std::to_string(options.nodes)} {
+    if (options.same_build) argv_.emplace_back("--same-build");
     if (progress) {
       argv_.insert(argv_.end(), {"--progress-fd", std::to_string(progress->write_end())});
       inherited_.push_back(progress->write_end());
@@ -160,6 +161,11 @@ void print_awaited(const LaunchOptions& options, const std::string& endpoint) {
 }
 
 }  // namespace
+
+void add_same_build(const Flags& command, bool& same_build) {
+  command.add_switch("--same-build", same_build,
+                     "refuse processes of another build of psring (a warning tells of them)");
+}
 
 LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, const Invocation& invocation,
                     SignalWatch& signals) {

@@ -35,8 +35,12 @@ struct LaunchOptions {
   /// agents are started by hand.
   std::function<void(const std::string& endpoint, const net::JobKey& key)> tell_tasks;
   std::optional<SlurmJob> slurm_job;  ///< the job of Slurm in which this process runs; is kept in run.json
+  bool same_build = false;            ///< processes of another build of psring may not join
   bool requeue = false;               ///< after a SIGUSR1 Slurm starts the job again
 };
+
+/// Adds --same-build, which sets LaunchOptions::same_build.
+void add_same_build(const Flags& command, bool& same_build);
 
 struct LaunchResult {
   int status = 0;

@@ -42,6 +42,7 @@ struct TrainFlags {
   std::string key;
   TaskFlags tasks;
   bool requeue = false;
+  bool same_build = false;
 };
 
 /// Returns the names of the frozen units. If several units lie under one name (h.0.ln_1 and h.0.mlp under h.0) and all
@@ -182,13 +183,14 @@ int lead(const TrainFlags& flags, Tasks& tasks, const Invocation& invocation, Si
   const std::size_t agents = tasks.are_several() ? tasks.count() : nodes;
   check_host(job, agents, tasks.here(), listen);
   check_memory(setup, agents, tasks.here());
-  if (!out.empty() && std::filesystem::exists(std::filesystem::path(out) / "compare.json"))
   if (!job.live.empty()) check_live_address(job.live);
+  if (!out.empty() && std::filesystem::exists(std::filesystem::path(out) / "compare.json"))
     fail(ErrorKind::usage, "--out {}: holds a comparison; choose another --out", out);
   LaunchOptions options{.out = make_run_folder(out, Spec::parse("--strategy", flags.strategy).name()),
                         .nodes = nodes,
                         .listen = listen,
                         .label = flags.strategy,
+                        .same_build = flags.same_build,
                         .requeue = flags.requeue};
   if (!flags.key.empty()) options.key_file = std::filesystem::absolute(flags.key);
   tasks.prepare(options);
@@ -249,6 +251,7 @@ Command add_train(const Flags& program) {
   add_task_flags(command, flags->tasks);
   command.add_switch("--requeue", flags->requeue,
                      "at SIGUSR1 save a checkpoint and let Slurm start the job again later, which continues the run");
+  add_same_build(command, flags->same_build);
   add_job_flags(command, flags->job);
   return [flags](const Invocation& invocation) { return train(*flags, invocation); };
 }

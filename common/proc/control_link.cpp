@@ -34,7 +34,8 @@ control::Hello hello_of(const ControlLink::Options& options) {
           .hostname = host_name(),
           .pid = static_cast<std::uint32_t>(::getpid()),
           .processor = options.processor,
-          .asks = options.asks};
+          .asks = options.asks,
+          .build = build_id()};
 }
 
 std::string text_of(const Error& error) { return std::string(error.what()).substr(0, kErrorBytes); }

@@ -16,6 +16,7 @@ namespace psring::net {
 namespace {
 
 constexpr std::uint8_t kVersion = 7;
+constexpr std::uint8_t kFirstWithBuild = 7;  ///< the first version in which a Hello begins with its build
 
 /// Reads the caller's bytes in place.
 class InputBuffer final : public std::streambuf {
@@ -162,8 +163,10 @@ class Reader {
 template <class T, class Message>
 concept Is = std::same_as<std::remove_const_t<T>, Message>;
 
+void fields(auto& io, Is<BuildId> auto& m) { io(m.program, m.sources); }
 void fields(auto& io, Is<control::Hello> auto& m) {
-  io(m.role, m.rank, m.host_id, m.hostname, m.pid, m.epoch, m.duty, m.running, m.processor, m.asks);
+  fields(io, m.build);
+  io(m.role, m.rank, m.host_id, m.hostname, m.pid, m.epoch, m.duty, m.running, m.processor, m.asks, m.wire);
 }
 void fields(auto& io, Is<control::Welcome> auto& m) {
   io(m.rank, m.job, m.heartbeat_interval, m.heartbeat_timeout, m.epoch, m.patience);
@@ -196,6 +199,7 @@ void fields(auto& io, Is<control::Pause> auto& m) { io(m.epoch, m.signal); }
 void fields(auto& io, Is<control::Paused> auto& m) { io(m.epoch, m.step, m.signal); }
 void fields(auto& io, Is<control::StopBefore> auto& m) { io(m.epoch, m.step); }
 void fields(auto& io, Is<control::Status> auto& m) { io(m.json); }
+void fields(auto& io, Is<control::Wait> auto& m) { io(m.text); }
 
 /// An empty message of the type with this number.
 template <std::size_t Index = 0>
@@ -207,7 +211,31 @@ ControlMessage make_empty(std::size_t type) {
   }
 }
 
+/// The body of a message of another version, as far as its form does not change between versions.
+ControlMessage decode_other_version(int version, std::size_t type, std::span<const std::byte> body) {
+  InputBuffer buffer(body);
+  std::istream in(&buffer);
+  std::string program = "another psring";
+  try {
+    Reader reader(in);
+    if (version >= kFirstWithBuild && type == ControlMessage(control::Refused()).index()) {
+      control::Refused refused;
+      fields(reader, refused);
+      return refused;
+    }
+    BuildId build;
+    if (version >= kFirstWithBuild && type == ControlMessage(control::Hello()).index()) fields(reader, build);
+    if (!build.program.empty()) program = build.program;
+  } catch (const std::exception&) {  // the version is told all the same
+  }
+  fail(ErrorKind::data,
+       "the sender has wire version {} ({}), the receiver {} ({}): start all processes of a job from one build",
+       version, program, kVersion, build_id().program);
+}
+
 }  // namespace
+
+std::string wire_version() { return fmt::format("{}.{}", kVersion, FrameHeader::kWireVersion); }
 
 std::string to_string(const Member& member) {
   return fmt::format("{} ({}:{})", to_string(member.peer), member.hostname, member.pid);
@@ -220,10 +248,10 @@ std::string control::describe(const Interruption& interruption) {
 
 std::string_view name_of(const ControlMessage& message) {
   static constexpr std::array<std::string_view, std::variant_size_v<ControlMessage>> kNames = {
-      "hello",       "welcome",     "refused",   "ready", "members", "heartbeat",   "heartbeat_ack",
-      "start_roles", "role_exited", "lost",      "abort", "failed",  "report",      "append",
-      "progress",    "done",        "finish",    "bye",   "regroup", "stuck",       "resumed",
-      "end_roles",   "notice",      "interrupt", "pause", "paused",  "stop_before", "status"};
+      "hello",       "welcome", "refused",     "ready",  "members", "heartbeat", "heartbeat_ack", "start_roles",
+      "role_exited", "lost",    "abort",       "failed", "report",  "append",    "progress",      "done",
+      "finish",      "bye",     "regroup",     "stuck",  "resumed", "end_roles", "notice",        "interrupt",
+      "pause",       "paused",  "stop_before", "status", "wait"};
   return kNames[message.index()];
 }
 
@@ -242,7 +270,8 @@ ControlMessage decode_control(std::span<const std::byte> bytes) {
   if (bytes.size() < 2 || bytes.size() > kMaxControlBytes)
     fail(ErrorKind::protocol, "control message of {} bytes, expected 2 to {}", bytes.size(), kMaxControlBytes);
   if (bytes[0] != std::byte{kVersion})
-    fail(ErrorKind::protocol, "control message of version {}, this is {}", std::to_integer<int>(bytes[0]), kVersion);
+    return decode_other_version(std::to_integer<int>(bytes[0]), std::to_integer<std::size_t>(bytes[1]),
+                                bytes.subspan(2));
   ControlMessage message = make_empty(std::to_integer<std::size_t>(bytes[1]));
   InputBuffer buffer(bytes.subspan(2));
   std::istream in(&buffer);

@@ -13,6 +13,7 @@
 #include <psring/common/base/clock.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/frame.h>
+#include <psring/common/proc/build_id.h>
 
 namespace psring::net {
 
@@ -31,6 +32,9 @@ struct Member {
 /// "worker 0 (host:4711)"
 std::string to_string(const Member& member);
 
+/// The wire version of this build: of the control messages, and of the data frames: "7.6".
+std::string wire_version();
+
 /// The messages between members (M) and the coordinator (C).
 namespace control {
 
@@ -48,6 +52,8 @@ struct Hello {  ///< M: asks to join
   std::string processor = {};
   /// The worker asks before each step whether it may begin. Otherwise a job cannot end between two steps.
   bool asks = true;
+  BuildId build = {};  ///< the first on the wire, where a coordinator of another wire version reads it
+  std::string wire = wire_version();
 };
 struct Welcome {  ///< C: the member has joined
   std::uint32_t rank = 0;
@@ -57,8 +63,11 @@ struct Welcome {  ///< C: the member has joined
   std::uint32_t epoch = 0;  ///< the membership epoch
   Nanoseconds patience{};   ///< how long a lost coordinator is waited for; 0: it does not come back
 };
-struct Refused {  ///< C: the member may not join
+struct Refused {  ///< C: the member may not join. The same on the wire in all versions from 7 on
   ErrorKind kind = ErrorKind::usage;
+  std::string text;
+};
+struct Wait {  ///< C: the member may not join yet, for this reason
   std::string text;
 };
 struct Ready {  ///< M (server, worker): the member can be reached
@@ -182,7 +191,7 @@ using ControlMessage =
                  control::Abort, control::Failed, control::Report, control::Append, control::Progress, control::Done,
                  control::Finish, control::Bye, control::Regroup, control::Stuck, control::Resumed, control::EndRoles,
                  control::Notice, control::Interrupt, control::Pause, control::Paused, control::StopBefore,
-                 control::Status>;
+                 control::Status, control::Wait>;
 
 /// The name of the message's type: "hello".
 std::string_view name_of(const ControlMessage& message);
@@ -192,12 +201,14 @@ inline constexpr std::size_t kMaxTextBytes = std::size_t{1} << 20;     ///< the 
 inline constexpr std::size_t kMaxListItems = 4096;                     ///< the most items of a list
 inline constexpr std::size_t kMaxAppendBytes = std::size_t{1} << 20;
 
-/// message := version:u8 type:u8 body, the body in cereal's portable binary.
+/// message := version:u8 type:u8 body, the body in cereal's portable binary. A Hello begins with its build, and a
+/// Refused does not change, so that builds of different wire versions can tell each other so.
 /// Throws bug if the message exceeds the bounds above.
 std::vector<std::byte> encode_control(const ControlMessage& message);
 
-/// Throws protocol, naming the mistake, for bytes that encode_control cannot have written: another version, an unknown
-/// type or enumerator, a size beyond the bounds, missing or surplus bytes. Checks each size before it allocates.
+/// Throws data, naming both builds, for a Hello of another wire version. Throws protocol, naming the mistake, for other
+/// bytes that encode_control cannot have written: another version, an unknown type or enumerator, a size beyond the
+/// bounds, missing or surplus bytes. Checks each size before it allocates.
 ControlMessage decode_control(std::span<const std::byte> bytes);
 
 /// Returns true if members may append to a file of this name in the run folder: at most four parts of letters, digits,

@@ -204,6 +204,8 @@ class Coordinator {
   void await_returns();
   void end_returns();
   void add_ended(Peer place, std::uint32_t pid);
+  std::string difference_of_builds(const control::Hello& message) const;
+  void compare_builds(const control::Hello& message, const Member& member);
 
   // coordinator_recovery.cpp
   bool continue_without(Peer place, ErrorKind kind, std::string& text);
@@ -264,10 +266,11 @@ class Coordinator {
   std::set<Peer> given_up_;                   ///< places of workers, and agents, without which the job continues
   std::set<Peer> resumed_;                    ///< workers that have resumed in this epoch
   std::map<Connection, std::string> former_;  ///< lost processes, whose appends are still written
-  /// Without agents: processes that ask for a place before they may join.
-  std::map<Peer, std::pair<Connection, control::Hello>> waiting_;
-  std::map<Peer, std::uint32_t> joined_;  ///< how many processes have joined, by place
-  std::string processors_;                ///< the last notice of different processors
+  std::map<Peer, Waiting> waiting_;           ///< by the place; without agents only
+  Moment told_missing_;                       ///< when a member joined, or people were told which members are missing
+  std::map<Peer, std::uint32_t> joined_;      ///< how many processes have joined, by place
+  std::string processors_;                    ///< the last notice of different processors
+  bool told_builds_ = false;                  ///< people were told that builds differ
 
   // An early end.
   std::int32_t interrupt_signal_ = 0;  ///< the signal that ends the job early; 0: none

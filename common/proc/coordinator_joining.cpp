@@ -32,6 +32,7 @@ void Coordinator::join(const Connection& from, const control::Hello& message) {
   state.life = joined_[place]++;
   welcome(state, place, from);
   if (place.role != Role::agent) return;
+  compare_builds(message, state.member);
   const std::vector<Peer> roles = roles_of_agent(plan_, place.rank);
   processes_.started(roles);
   send(state, control::StartRoles{roles});
@@ -104,6 +105,11 @@ std::optional<std::uint32_t> Coordinator::free_rank(const control::Hello& messag
   };
   if (message.rank) return is_free(*message.rank) ? message.rank : std::nullopt;
   const std::uint32_t first = message.role == Role::agent && plan_.reserve_agent_0 ? 1 : 0;
+  const bool other_wire = message.wire != wire_version();
+  if (other_wire || (plan_.same_build && message.build != plan_.build))
+    return control::Refused{
+        ErrorKind::data, fmt::format("{}{}: start all processes of a job from one build", difference_of_builds(message),
+                                     other_wire ? "" : " (--same-build)")};
   const std::uint32_t last = message.role == Role::server ? plan_.standalone() : plan_.count(message.role);
   for (std::uint32_t rank = first; rank < last; ++rank)
     if (is_free(rank)) return rank;
@@ -188,3 +194,15 @@ void Coordinator::compare_processors() {
 }
 
 }  // namespace psring::net
+std::string Coordinator::difference_of_builds(const control::Hello& message) const {
+  return fmt::format(
+      "another build than the coordinator's: {}, wire version {}; the coordinator is {}, wire version {}",
+      to_string(message.build), message.wire, to_string(plan_.build), wire_version());
+}
+
+/// Warns once if a member is of another build: it may compute or send something else.
+void Coordinator::compare_builds(const control::Hello& message, const Member& member) {
+  if (message.build == plan_.build || std::exchange(told_builds_, true)) return;
+  notice(fmt::format("warning: {} is {}; --same-build refuses it", to_string(member), difference_of_builds(message)));
+}
+

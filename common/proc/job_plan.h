@@ -10,6 +10,7 @@
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/error.h>
+#include <psring/common/proc/build_id.h>
 #include <psring/common/proc/control_messages.h>
 
 namespace psring::net {
@@ -57,6 +58,8 @@ struct JobPlan {
   bool reserve_agent_0 = false;  ///< for the launcher, which asks for rank 0: agents of other hosts get ranks from 1
   std::uint32_t colocated = 0;   ///< servers that run in workers' processes, which start them; the last ranks
   bool own_steps = false;        ///< workers do not wait for each other (ssp, asp)
+  BuildId build = {};            ///< of the coordinator
+  bool same_build = false;       ///< members of another build are refused, not only told of
   std::string job;               ///< JSON, handed to every member
   Nanoseconds join_timeout = std::chrono::seconds(30);  ///< for all members to join and be ready
   Nanoseconds heartbeat_interval = std::chrono::milliseconds(500);
