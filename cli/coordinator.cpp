@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <psring/cli/commands.h>
@@ -48,8 +49,8 @@ struct CoordinatorFlags {
   int endpoint_fd = -1;
   int progress_fd = -1;
   bool second = false;
-};
   bool same_build = false;
+};
 
 JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
   if (!flags.job_file.empty()) {
@@ -146,9 +147,9 @@ net::JobPlan plan_of(const JobOptions& job, const CoordinatorFlags& flags) {
           .reserve_agent_0 = !flags.job_file.empty(),
           .colocated = static_cast<std::uint32_t>(job.colocated_servers()),
           .own_steps = parse_consistency(job.consistency).each_push_updates,
-          .job = to_json(job),
           .build = build_id(),
           .same_build = flags.same_build,
+          .job = to_json(job),
           .join_timeout = from_seconds(job.join_timeout),
           .heartbeat_interval = from_seconds(job.heartbeat_timeout / 6),
           .heartbeat_timeout = from_seconds(job.heartbeat_timeout),
@@ -193,6 +194,18 @@ int conclude(const JobOptions& job, const Invocation& invocation) {
   return summary.ok() ? 0 : exit_status(ErrorKind::check_failed);
 }
 
+/// "2 workers and 4 servers (primaries 0, 1, and a follower of each, which is a psring-server, too)"
+std::string processes_by_hand(const JobOptions& job) {
+  const std::string workers = count_of(job.workers, "worker");
+  if (job.server_processes() == 0) return workers;
+  std::string text = fmt::format("{} and {}", workers, count_of(job.server_processes(), "server"));
+  if (job.replicas == 0) return text;
+  std::vector<std::string> ranks;
+  for (std::size_t rank = 0; rank < job.standalone_servers(); ++rank) ranks.push_back(std::to_string(rank));
+  return text +
+         fmt::format(" (primaries {}, and a follower of each, which is a psring-server, too)", fmt::join(ranks, ", "));
+}
+
 /// Returns why the job ended before its last step; "" if it ended well.
 std::string cause_of_end(const net::JobResult& result) {
   if (result.failure) return result.failure->what();
@@ -234,10 +247,7 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
     signals.hold();
     begin_run(job.out, job, invocation);
     const std::string awaited =
-        flags.nodes > 0 ? "the agents of " + count_of(flags.nodes, "host")
-        : job.standalone_servers() == 0
-            ? count_of(job.workers, "worker")
-            : fmt::format("{} and {}", count_of(job.workers, "worker"), count_of(job.standalone_servers(), "server"));
+        flags.nodes > 0 ? "the agents of " + count_of(flags.nodes, "host") : processes_by_hand(job);
     out::print("coordinator at {}: waiting for {}; run folder {}\n", service.endpoint(), awaited, job.out);
     std::fflush(stdout);
   }
@@ -277,6 +287,7 @@ Command add_coordinator(const Flags& program) {
   command.add("--key", flags->key, "key file of the job").require();
   command.add("--out", flags->out, "run folder (a new folder in runs/)");
   command.add("--nodes", flags->nodes, "number of hosts whose agents start the roles; 0: by hand").show_default();
+  add_same_build(command, flags->same_build);
   command.add("--job", flags->job_file).hide();
   command.add("--endpoint-fd", flags->endpoint_fd).hide();
   command.add("--progress-fd", flags->progress_fd).hide();
@@ -287,4 +298,3 @@ Command add_coordinator(const Flags& program) {
 }
 
 }  // namespace psring::cli
-  add_same_build(command, flags->same_build);

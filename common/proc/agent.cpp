@@ -31,6 +31,7 @@ class Agent {
                .join_timeout = options.join_timeout,
                .patient = options.patient,
                .while_joining = options.while_joining,
+               .on_wait = options.on_notice,
                .stop_fd = signals.fd()},
               net::JobKey::load(options.key_file), clock) {
     psring::check(static_cast<bool>(wake_), "cannot create an eventfd: {}", std::strerror(errno));

@@ -61,8 +61,13 @@ class ControlLink::Impl {
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
     std::unique_lock lock(mutex_);
     // No deadline is needed here: the link's thread keeps the join timeout.
-    while (!news_.wait_for(lock, std::chrono::milliseconds(100), [&] { return member_.joined() || member_.error(); })) {
+    for (;;) {
+      news_.wait_for(lock, std::chrono::milliseconds(100),
+                     [&] { return member_.joined() || member_.error() || member_.has_reason_to_wait(); });
+      const std::optional<std::string> reason = member_.take_reason_to_wait();
+      if (member_.joined() || member_.error()) break;
       lock.unlock();
+      if (reason && options_.on_wait) options_.on_wait(*reason);
       if (options_.while_joining) options_.while_joining();
       lock.lock();
     }
@@ -120,17 +125,17 @@ class ControlLink::Impl {
          [&] { return arrived() || member_.gone(); });
     if (!arrived() && !member_.complete()) throw Error(*member_.gone());
   }
+  std::optional<Error> await_failure(Moment deadline) const {
+    std::unique_lock lock(mutex_);
+    news_.wait_until(lock, deadline, [&] { return member_.error().has_value(); });
+    return member_.error();
+  }
   void await_finish() const {
     std::unique_lock lock(mutex_);
     wait(lock, Moment::max(), "the job to end", [&] { return member_.finished() || member_.broken(); });
     if (!member_.finished()) member_.throw_if_broken();
   }
   std::optional<Order> next_order(Moment deadline) {
-  std::optional<Error> await_failure(Moment deadline) const {
-    std::unique_lock lock(mutex_);
-    news_.wait_until(lock, deadline, [&] { return member_.error().has_value(); });
-    return member_.error();
-  }
     std::unique_lock lock(mutex_);
     if (deadline > clock_.now()) wait(lock, deadline, "orders", [&] { return member_.has_order() || member_.error(); });
     if (member_.error()) throw Error(*member_.error());
@@ -309,13 +314,13 @@ std::vector<Member> ControlLink::members(Moment deadline) const { return impl_->
 void ControlLink::await_epoch(Moment deadline) { impl_->await_epoch(deadline); }
 bool ControlLink::may_begin(std::uint64_t step) { return impl_->may_begin(step); }
 void ControlLink::flush(Moment deadline) { impl_->flush(deadline); }
+std::optional<Error> ControlLink::await_failure(Moment deadline) const { return impl_->await_failure(deadline); }
 void ControlLink::await_finish() const { impl_->await_finish(); }
 std::optional<ControlLink::Order> ControlLink::next_order(Moment deadline) { return impl_->next_order(deadline); }
 void ControlLink::on_change(std::function<void()> changed) { impl_->on_change(std::move(changed)); }
 
 void ControlLink::ready(Addresses addresses, std::uint64_t step, bool has_state) {
   impl_->tell([&](ControlMember& member) {
-std::optional<Error> ControlLink::await_failure(Moment deadline) const { return impl_->await_failure(deadline); }
     member.send_standing(control::Ready{std::move(addresses), member.epoch(), step, has_state});
   });
 }

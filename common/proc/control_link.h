@@ -35,9 +35,11 @@ class ControlLink {
     /// Waits also for a coordinator that is lost before it has answered. Afterwards Welcome::patience decides.
     bool patient = false;
     std::function<void()> while_joining = {};  ///< called now and then; an exception that it throws ends joining
-    int stop_fd = -1;                          ///< when this is readable, joining ends with a timeout; -1: none
-    bool asks = true;                          ///< for a worker: it calls may_begin
-    const ByteLedger* bytes = nullptr;         ///< counts the bytes that the member receives; null: none
+    /// Called with the reason if this member has to wait before it may join.
+    std::function<void(const std::string& reason)> on_wait = {};
+    int stop_fd = -1;                   ///< when this is readable, joining ends with a timeout; -1: none
+    bool asks = true;                   ///< for a worker: it calls may_begin
+    const ByteLedger* bytes = nullptr;  ///< counts the bytes that the member receives; null: none
   };
 
   /// Joins the job. Throws unauthorised if the coordinator does not hold the same key, timeout if no coordinator
@@ -94,13 +96,13 @@ class ControlLink {
   /// Waits until the coordinator has handled (and written) all earlier messages; call it before the process exits.
   /// Works after an abort, too. Throws timeout, and peer_lost if the coordinator has gone.
   void flush(Moment deadline);
+  /// After `fail`: waits until the job has failed for this member. Returns the latched error, which names the first
+  /// cause; nothing if there is none at the deadline.
+  std::optional<Error> await_failure(Moment deadline) const;
 
   /// Throws the latched error. A thread that waits for a peer calls this at least every 100 ms; heartbeats then tell
   /// for how long the member has only waited.
   void check() const;
-  /// After `fail`: waits until the job has failed for this member. Returns the latched error, which names the first
-  /// cause; nothing if there is none at the deadline.
-  std::optional<Error> await_failure(Moment deadline) const;
   bool failed() const;  ///< is an error latched?
   /// For a server: the workers are done. For a worker or an agent: the job has ended well.
   bool finished() const;

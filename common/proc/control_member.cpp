@@ -82,6 +82,14 @@ bool ControlMember::on(control::Refused&& message, Moment /*now*/) {
   return true;
 }
 
+/// The time to join begins anew, because the coordinator answers.
+bool ControlMember::on(control::Wait&& message, Moment now) {
+  if (joined()) return false;
+  watch_.extend_join(now + options_.join_timeout);
+  new_reason_ = reason_to_wait_ = std::move(message.text);
+  return true;
+}
+
 bool ControlMember::on(control::Members&& message, Moment /*now*/) {
   told_epoch_ = std::max(told_epoch_, message.epoch);
   if (role() == Role::agent) epoch_ = told_epoch_;  // agents live through all epochs
@@ -193,8 +201,12 @@ ControlMember::Look ControlMember::look(Moment now) {
     case CoordinatorWatch::Verdict::fine:
       return {};
     case CoordinatorWatch::Verdict::not_joined:
-      lose(ErrorKind::timeout, fmt::format("--rdzv-endpoint {}: no coordinator answered within {:g} s",
-                                           options_.endpoint, seconds(options_.join_timeout)));
+      lose(ErrorKind::timeout,
+           reason_to_wait_.empty()
+               ? fmt::format("--rdzv-endpoint {}: no coordinator answered within {:g} s", options_.endpoint,
+                             seconds(options_.join_timeout))
+               : fmt::format("--rdzv-endpoint {}: may still not join after {:g} s (--join-timeout): {}",
+                             options_.endpoint, seconds(options_.join_timeout), reason_to_wait_));
       return {.changed = true};
     case CoordinatorWatch::Verdict::silent_away:
       return {.changed = true};

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <psring/common/base/clock.h>
@@ -38,6 +39,9 @@ class ControlMember {
 
   // Questions of the caller.
   bool joined() const { return welcome_.has_value(); }
+  /// Why the member may not join yet, once for each reason that the coordinator tells; nothing if there is no new one.
+  std::optional<std::string> take_reason_to_wait() { return std::exchange(new_reason_, std::nullopt); }
+  bool has_reason_to_wait() const { return new_reason_.has_value(); }
   const control::Welcome& welcome() const { return *welcome_; }  ///< REQUIRES: joined(); constant from then on
   Peer self() const { return self_; }
   std::uint32_t epoch() const { return epoch_; }
@@ -102,6 +106,7 @@ class ControlMember {
  private:
   bool on(control::Welcome&& message, Moment now);
   bool on(control::Refused&& message, Moment now);
+  bool on(control::Wait&& message, Moment now);
   bool on(control::Members&& message, Moment now);
   bool on(control::Regroup&& message, Moment now);
   bool on(control::StartRoles&& message, Moment now);
@@ -126,10 +131,12 @@ class ControlMember {
   IdleWatch idle_;
 
   std::optional<control::Welcome> welcome_;
-  std::uint32_t epoch_ = 0;       ///< the epoch that the caller is in
-  std::uint32_t told_epoch_ = 0;  ///< the last epoch that the coordinator told of
-  std::string regroup_text_;      ///< why the caller's epoch has ended
-  Peer self_;                     ///< the duty
+  std::string reason_to_wait_;             ///< the last that the coordinator told; "": none
+  std::optional<std::string> new_reason_;  ///< that the caller has not taken
+  std::uint32_t epoch_ = 0;                ///< the epoch that the caller is in
+  std::uint32_t told_epoch_ = 0;           ///< the last epoch that the coordinator told of
+  std::string regroup_text_;               ///< why the caller's epoch has ended
+  Peer self_;                              ///< the duty
   std::optional<std::vector<Member>> members_;
   std::uint32_t members_epoch_ = 0;  ///< the epoch of `members_`
   std::deque<AgentOrder> orders_;

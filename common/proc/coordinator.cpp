@@ -24,7 +24,8 @@ Coordinator::Coordinator(JobPlan plan, Moment now)
       deadline_(now + plan_.join_timeout),
       next_tick_(deadline_),
       restarts_(plan_.recovery.restarts),
-      given_up_(plan_.recovery.given_up) {
+      given_up_(plan_.recovery.given_up),
+      told_missing_(now) {
   check_plan(plan_);
   if (plan_.recovery.is_second) await_returns();
   if (plan_.recovery.recovering) lost_at_ = now;  // the moment of the loss is not known
@@ -43,6 +44,7 @@ Coordinator::Actions Coordinator::receive(const Connection& from, ControlMessage
       refuse(from, ErrorKind::protocol, fmt::format("'{}' before 'hello'", name_of(message)));
   } else if (!state->said_bye) {
     state->heard = now;
+    refuse_waiting(connections_.at(from));
     std::visit([&](auto&& m) { on(*state, std::forward<decltype(m)>(m)); }, std::move(message));
   }
   advance();
@@ -65,6 +67,7 @@ Coordinator::Actions Coordinator::tick(Moment now) {
   check_silence(now);
   check_deadline(now);
   advance();
+  tell_missing();
   return finish_call();
 }
 
@@ -290,6 +293,7 @@ void Coordinator::advance() {
 void Coordinator::enter(Phase phase, Moment deadline) {
   phase_ = phase;
   deadline_ = deadline;
+  told_missing_ = now_;
 }
 
 Coordinator::Actions Coordinator::finish_call() {

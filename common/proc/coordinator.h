@@ -42,7 +42,8 @@ namespace psring::net {
 /// steps, or if a member wants it.
 ///
 /// Without agents, nobody tells how a role ended: its silence does. A process that is started again by hand, or by what
-/// started the role, asks for the place of the lost one, and waits until that one counts as lost.
+/// started the role, asks for the place of the lost one. It is told at once who holds the place, and waits until the
+/// holder counts as lost, or is refused when the holder's next message arrives.
 ///
 /// A worker that cannot be started again, or whose host was lost, is given up if the job may continue with fewer
 /// workers: the others get ranks from 0, in the order of their places.
@@ -154,8 +155,8 @@ class Coordinator {
   void fail_job(ErrorKind kind, std::string text, Peer culprit = {Role::coordinator, 0});
   void suspect(const State& from, const std::string& text);
   void check_silence(Moment now);
-  bool roles_live(Peer agent) const;
   bool symptom_is_open() const;
+  bool roles_live(Peer agent) const;
   bool is_silent(const State& state) const { return now_ - state.heard >= plan_.heartbeat_timeout; }
   void check_deadline(Moment now);
   void advance();
@@ -187,7 +188,13 @@ class Coordinator {
   // coordinator_joining.cpp
   void join(const Connection& from, const control::Hello& message);
   bool waits(const Connection& from, const control::Hello& message);
+  WaitsFor awaited_at(Peer place) const;
+  std::string text_of(WaitsFor what, Peer place) const;
+  void refuse_waiting(Peer place);
   void join_waiting();
+  std::string describe_holder(Peer place) const;
+  std::string missing_servers() const;
+  void tell_missing();
   std::optional<control::Refused> objection(const control::Hello& message) const;
   void welcome(State& state, Peer place, const Connection& from);
   void refuse(const Connection& to, ErrorKind kind, std::string text);
@@ -197,6 +204,8 @@ class Coordinator {
   control::Members list_of_members() const;
   void begin_epoch();
   void compare_processors();
+  std::string difference_of_builds(const control::Hello& message) const;
+  void compare_builds(const control::Hello& message, const Member& member);
 
   // coordinator_return.cpp
   void come_back(const Connection& from, const control::Hello& message);
@@ -204,8 +213,6 @@ class Coordinator {
   void await_returns();
   void end_returns();
   void add_ended(Peer place, std::uint32_t pid);
-  std::string difference_of_builds(const control::Hello& message) const;
-  void compare_builds(const control::Hello& message, const Member& member);
 
   // coordinator_recovery.cpp
   bool continue_without(Peer place, ErrorKind kind, std::string& text);

@@ -30,29 +30,73 @@ void Coordinator::join(const Connection& from, const control::Hello& message) {
   state.asks = message.asks;
   state.epoch = epoch_;
   state.life = joined_[place]++;
+  told_missing_ = now_;
   welcome(state, place, from);
-  if (place.role != Role::agent) return;
   compare_builds(message, state.member);
+  if (place.role != Role::agent) return;
   const std::vector<Peer> roles = roles_of_agent(plan_, place.rank);
   processes_.started(roles);
   send(state, control::StartRoles{roles});
 }
 
-/// Returns true if the process has to wait. Without agents, a process asks for its place by itself: maybe before the
-/// place's previous process counts as lost, or before it is known whether all roles begin anew, which would end the
-/// process again.
+/// Returns true if the process has to wait, and tells it why. Without agents, a process asks for its place by itself:
+/// maybe before the place's previous process counts as lost, or before it is known whether all roles begin anew, which
+/// would end the process again.
 bool Coordinator::waits(const Connection& from, const control::Hello& message) {
-  if (plan_.agents > 0 || plan_.recovery.max_restarts == 0 || phase_ >= Phase::closing || !message.rank) return false;
+  if (!message.rank) return false;
   const Peer place{message.role, *message.rank};
-  const bool is_early = phase_ == Phase::joining && epoch_ > 0 && !may_start(place);
-  if (!is_early && !members_.contains(place)) return false;
-  waiting_.insert_or_assign(place, std::pair(from, message));
+  const WaitsFor what = awaited_at(place);
+  if (what == WaitsFor::nothing) {
+    waiting_.erase(place);
+    return false;
+  }
+  Waiting& waiting = waiting_[place];
+  if (!waiting.from.empty() && waiting.from != from)
+    refuse(waiting.from, ErrorKind::usage,
+           fmt::format("{}: another process ({}:{}) asks for this rank, too", to_string(place), message.hostname,
+                       message.pid));
+  if (waiting.from != from || waiting.what != what)
+    actions_.messages.push_back({from, control::Wait{text_of(what, place)}});
+  waiting = {from, message, what};
   return true;
+}
+
+Coordinator::WaitsFor Coordinator::awaited_at(Peer place) const {
+  if (plan_.agents > 0 || plan_.recovery.max_restarts == 0 || phase_ >= Phase::closing) return WaitsFor::nothing;
+  if (members_.contains(place)) return WaitsFor::holder;
+  const bool is_open = phase_ == Phase::joining && epoch_ > 0 && !may_start(place);
+  return is_open ? WaitsFor::decision : WaitsFor::nothing;
+}
+
+std::string Coordinator::text_of(WaitsFor what, Peer place) const {
+  if (what == WaitsFor::holder)
+    return fmt::format(
+        "{} has joined already: waiting for its next message, at which this process is refused, or for {:g} s of "
+        "silence, "
+        "after which this process takes the place",
+        describe_holder(place), seconds(plan_.heartbeat_timeout));
+  return fmt::format("waiting for the other members to tell which state they keep, before a new {} may join",
+                     to_string(place));
+}
+
+/// The holder of a place lives: a process that waits for the place is refused.
+void Coordinator::refuse_waiting(Peer place) {
+  const auto found = waiting_.find(place);
+  if (found == waiting_.end()) return;
+  refuse(found->second.from, ErrorKind::usage,
+         fmt::format("{} has joined already, and lives; ask for another --rank, or for none", describe_holder(place)));
+  waiting_.erase(found);
+}
+
+/// "server 0 (host:4711), last heard 0.4 s ago,"
+std::string Coordinator::describe_holder(Peer place) const {
+  const State& holder = members_.at(place);
+  return fmt::format("{}, last heard {:.1f} s ago,", to_string(holder.member), seconds(now_ - holder.heard));
 }
 
 /// Lets processes join whose places have become free.
 void Coordinator::join_waiting() {
-  for (auto& [place, waiting] : std::exchange(waiting_, {})) join(waiting.first, waiting.second);
+  for (const auto& [place, waiting] : std::map(waiting_)) join(waiting.from, waiting.hello);
 }
 
 /// The reason why a new member may not join; nothing if it may.
@@ -61,6 +105,11 @@ std::optional<control::Refused> Coordinator::objection(const control::Hello& mes
   if (result_.failure)
     return control::Refused{result_.failure->kind(), fmt::format("the job has failed: {}", result_.failure->what())};
   if (phase_ >= Phase::closing) return control::Refused{ErrorKind::usage, "the job has ended"};
+  const bool other_wire = message.wire != wire_version();
+  if (other_wire || (plan_.same_build && message.build != plan_.build))
+    return control::Refused{
+        ErrorKind::data, fmt::format("{}{}: start all processes of a job from one build", difference_of_builds(message),
+                                     other_wire ? "" : " (--same-build)")};
   const std::uint32_t most = plan_.count(message.role);
   if (most == 0)
     return control::Refused{ErrorKind::usage, message.role == Role::agent
@@ -82,8 +131,8 @@ std::optional<control::Refused> Coordinator::objection(const control::Hello& mes
                             : ranks == 1 ? "the only standalone server has joined already"
                                          : fmt::format("all {} standalone servers have joined already", ranks)};
   }
-  const Member& holder = members_.at({message.role, *message.rank}).member;
-  return control::Refused{ErrorKind::usage, fmt::format("{} has joined already", to_string(holder))};
+  return control::Refused{ErrorKind::usage, fmt::format("{} has joined already; ask for another --rank, or for none",
+                                                        describe_holder({message.role, *message.rank}))};
 }
 
 void Coordinator::welcome(State& state, Peer place, const Connection& from) {
@@ -105,11 +154,6 @@ std::optional<std::uint32_t> Coordinator::free_rank(const control::Hello& messag
   };
   if (message.rank) return is_free(*message.rank) ? message.rank : std::nullopt;
   const std::uint32_t first = message.role == Role::agent && plan_.reserve_agent_0 ? 1 : 0;
-  const bool other_wire = message.wire != wire_version();
-  if (other_wire || (plan_.same_build && message.build != plan_.build))
-    return control::Refused{
-        ErrorKind::data, fmt::format("{}{}: start all processes of a job from one build", difference_of_builds(message),
-                                     other_wire ? "" : " (--same-build)")};
   const std::uint32_t last = message.role == Role::server ? plan_.standalone() : plan_.count(message.role);
   for (std::uint32_t rank = first; rank < last; ++rank)
     if (is_free(rank)) return rank;
@@ -139,7 +183,7 @@ std::string Coordinator::missing() const {
       const auto joined =
           std::count_if(members_.begin(), members_.end(), [&](const auto& m) { return m.first.role == role; });
       const std::size_t absent = expected(role) - static_cast<std::size_t>(joined);
-      if (absent > 0) parts.push_back(count_of(absent, role));
+      if (absent > 0) parts.push_back(count_of(absent, role) + (role == Role::server ? missing_servers() : ""));
       if (role == Role::agent && absent > 0) break;  // the absent roles are the roles of the absent agents
     }
   }
@@ -155,6 +199,36 @@ std::string Coordinator::missing() const {
   for (std::size_t i = 0; i < parts.size(); ++i)
     text += (i == 0 ? "" : i + 1 == parts.size() ? " and " : ", ") + parts[i];
   return text;
+}
+
+/// With replicas: which servers and followers have joined and which have not, in parentheses; otherwise "".
+std::string Coordinator::missing_servers() const {
+  if (!plan_.replicas) return "";
+  std::vector<std::uint32_t> primaries;
+  std::vector<std::uint32_t> absent;
+  std::vector<std::uint32_t> followers;  // that are absent, by the rank of their primary
+  std::size_t joined = 0;
+  const std::uint32_t shards = plan_.servers / 2;
+  for (std::uint32_t rank = 0; rank < plan_.servers; ++rank) {
+    const bool here = members_.contains({Role::server, rank});
+    joined += here ? 1 : 0;
+    if (rank >= shards && !here) followers.push_back(rank - shards);
+    if (rank < shards) (here ? primaries : absent).push_back(rank);
+  }
+  std::vector<std::string> awaited;
+  if (!absent.empty()) awaited.push_back(fmt::format("primaries {}", fmt::join(absent, ", ")));
+  if (!followers.empty()) awaited.push_back(fmt::format("followers of {}", fmt::join(followers, ", ")));
+  return fmt::format(" ({} of {} servers: {}; waiting for {})", joined, plan_.servers,
+                     primaries.empty() ? "no primary" : fmt::format("primaries {}", fmt::join(primaries, ", ")),
+                     fmt::join(awaited, " and "));
+}
+
+/// Tells people which members are missing if none has joined for a while.
+void Coordinator::tell_missing() {
+  const Nanoseconds patience = std::max<Nanoseconds>(std::chrono::seconds(5), plan_.join_timeout / 6);
+  if (phase_ != Phase::joining || returning_ || plan_.agents > 0 || now_ - told_missing_ < patience) return;
+  told_missing_ = now_;
+  if (const std::string text = missing(); !text.empty()) notice(fmt::format("still waiting for {}", text));
 }
 
 /// All members are ready: each gets its duty and the list of all.
@@ -193,7 +267,6 @@ void Coordinator::compare_processors() {
   if (text != processors_) notice(processors_ = std::move(text));
 }
 
-}  // namespace psring::net
 std::string Coordinator::difference_of_builds(const control::Hello& message) const {
   return fmt::format(
       "another build than the coordinator's: {}, wire version {}; the coordinator is {}, wire version {}",
@@ -206,3 +279,4 @@ void Coordinator::compare_builds(const control::Hello& message, const Member& me
   notice(fmt::format("warning: {} is {}; --same-build refuses it", to_string(member), difference_of_builds(message)));
 }
 
+}  // namespace psring::net

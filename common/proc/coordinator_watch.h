@@ -36,6 +36,8 @@ class CoordinatorWatch {
   /// The time since the last message.
   Nanoseconds silence(Moment now) const { return now - heard_; }
 
+  /// The coordinator answers, but lets the member wait.
+  void extend_join(Moment deadline) { join_deadline_ = deadline; }
   /// The coordinator has welcomed the member.
   void join(const Times& times, Moment now);
   /// A message arrived. Returns true if the coordinator was away and has come back.
@@ -59,7 +61,7 @@ class CoordinatorWatch {
  private:
   static constexpr int kQuickHeartbeats = 8;
 
-  const Moment join_deadline_;
+  Moment join_deadline_;
   std::optional<Times> times_;        ///< constant once the member has joined
   std::optional<Moment> away_until_;  ///< when the patience ends
   bool silent_ = false;

@@ -23,6 +23,17 @@
 #include <psring/common/proc/signal_relay.h>
 
 namespace psring {
+namespace {
+
+std::function<void(const std::string&)> tell_of_wait(net::Role role) {
+  return [role](const std::string& reason) {
+    fmt::print("{}: {}\n", to_string(role), reason);
+    std::fflush(stdout);
+  };
+}
+
+}  // namespace
+
 Membership::Membership(const RoleOptions& options, net::Role role, int stop_fd, bool asks)
     : role_(role),
       guest_(options.host != nullptr),
@@ -40,6 +51,7 @@ Membership::Membership(const RoleOptions& options, net::Role role, int stop_fd, 
                                                                    .processor = processor_,
                                                                    .join_timeout = from_seconds(options.join_timeout),
                                                                    .patient = options.patient,
+                                                                   .on_wait = tell_of_wait(role),
                                                                    .stop_fd = stop_fd,
                                                                    .asks = asks,
                                                                    .bytes = &bytes_},
@@ -103,18 +115,6 @@ void Membership::regroup(const Error& error) {
   make_links();
 }
 
-std::vector<net::Member> of_role(std::vector<net::Member> members, net::Role role) {
-  std::erase_if(members, [&](const net::Member& member) { return member.peer.role != role; });
-  return members;
-}
-
-std::vector<std::size_t> first_of_each_host(const std::vector<net::Member>& workers) {
-  std::vector<std::size_t> ranks;
-  std::set<std::string> hosts;
-  for (const net::Member& worker : workers)
-    if (hosts.insert(worker.host_id).second) ranks.push_back(worker.peer.rank);
-  return ranks;
-}
 Error Membership::fail(const Error& error) {
   link_->fail(error);
   try {
@@ -129,6 +129,18 @@ Error Membership::fail(const Error& error) {
   return Error(cause->kind(), fmt::format("{} (seen here: {})", cause->what(), own));
 }
 
+std::vector<net::Member> of_role(std::vector<net::Member> members, net::Role role) {
+  std::erase_if(members, [&](const net::Member& member) { return member.peer.role != role; });
+  return members;
+}
+
+std::vector<std::size_t> first_of_each_host(const std::vector<net::Member>& workers) {
+  std::vector<std::size_t> ranks;
+  std::set<std::string> hosts;
+  for (const net::Member& worker : workers)
+    if (hosts.insert(worker.host_id).second) ranks.push_back(worker.peer.rank);
+  return ranks;
+}
 
 std::vector<std::size_t> shard_groups(const JobOptions& job, const std::vector<net::Member>& workers) {
   if (job.shard_group.empty()) return {};

@@ -1,12 +1,137 @@
 """Processes that are started one by one, as in terminals: the same bits as the launcher's."""
 
 import json
+import os
+import pathlib
 import re
+import signal
 import unittest
 
-from support import TINY, ProgramTest
+from support import ENDLESS, TINY, ProgramTest, until
 
 JOB = [*TINY, "--steps", 20, "--optimizer", "adam", "--lr", "0.01", "--workers", 2, "--servers", 2]
+
+
+OWN_WORKER = os.environ["PSRING_OWN_WORKER"]
+OTHER_WORKER = os.environ["PSRING_OTHER_WORKER"]  # the same program, of another build
+
+
+def state_of(pid):
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+class Places(ProgramTest):
+    """Processes that ask for a place in a job: who gets it, who waits for what, and who is refused."""
+
+    def setUp(self):
+        super().setUp()
+        self.key()
+
+    def coordinator(self, *arguments):
+        process = self.start("psring", "coordinator", *arguments, "--key", "job.key", "--out", "run")
+        line = process.stdout.readline()
+        self.assertRegex(line, r"^coordinator at \S+: waiting for ")
+        self.common = ["--rdzv-endpoint", line.split()[2].rstrip(":"), "--key", "job.key"]
+        return process, line
+
+    def own(self, program, elements, steps=3):
+        return self.start(program, self.common[1], self.common[3], elements, steps)
+
+    def end(self, *processes):
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGTERM)
+        return [self.finish(process) for process in processes]
+
+    def test_a_taken_rank(self):
+        """The holder is named at once, and its next heartbeat refuses the second process."""
+        for more in (["--max-restarts", 2], []):
+            with self.subTest(more):
+                coordinator, _ = self.coordinator(*ENDLESS, "--workers", 1, "--servers", 1, *more)
+                server = self.start("psring-server", *self.common, "--rank", 0)
+                worker = self.start("psring-worker", *self.common)
+                metrics = self.folder / "run" / "metrics.jsonl"
+                until(lambda: metrics.exists() and metrics.stat().st_size > 0, "no step was made")
+                second = self.finish(self.start("psring-server", *self.common, "--rank", 0))
+                self.assert_refused(second, 2, f":{server.pid}), last heard ", "has joined already", "--rank")
+                self.assertEqual(f"server: server 0 (" in second.out, bool(more), second)
+                self.end(coordinator)
+                self.finish(server), self.finish(worker)
+                (self.folder / "run").rename(self.folder / f"run-{len(more)}")
+
+    def test_a_silent_holder(self):
+        """A process that comes before the loss is noticed says what it waits for, and takes the place."""
+        job = [*TINY, "--steps", 200, "--workers", 2, "--servers", 1]
+        self.assert_done(self.train(*job, "--out", "launched"))
+        coordinator, _ = self.coordinator(*job, "--max-restarts", 1, "--heartbeat-timeout", 6, "--fault",
+                                          "stop:worker:1@step=20")
+        roles = [self.start("psring-server", *self.common),
+                 *(self.start("psring-worker", *self.common, "--rank", rank) for rank in (0, 1))]
+        stopped = roles.pop()
+        until(lambda: state_of(stopped.pid) == "T", "worker 1 does not stop")
+        second = self.start("psring-worker", *self.common, "--rank", 1)
+        results = [self.finish(process) for process in (second, coordinator, *roles)]
+        for result in results:
+            self.assert_done(result)
+        self.assertRegex(results[0].out, rf"worker: worker 1 \(\S+:{stopped.pid}\), last heard .* has joined already: waiting")
+        self.assertEqual(self.model("run"), self.model("launched"))
+        stopped.kill()
+        self.finish(stopped)
+
+    def test_followers_are_counted(self):
+        coordinator, line = self.coordinator(*TINY, "--steps", 5, "--workers", 1, "--servers", 2, "--replicas", 1,
+                                             "--join-timeout", 8)
+        self.assertIn("waiting for 1 worker and 4 servers (primaries 0, 1, and a follower of each", line)
+        roles = [self.start(program, *self.common) for program in ("psring-worker", "psring-server", "psring-server")]
+        missing = "2 servers (2 of 4 servers: primaries 0, 1; waiting for followers of 0, 1)"
+        result = self.finish(coordinator)
+        self.assert_refused(result, 4, missing)
+        self.assertIn(f"still waiting for {missing}", result.out)
+        for role in roles:
+            self.finish(role)
+
+    def test_another_build(self):
+        job = [*TINY, "--steps", 3, "--workers", 1, "--servers", 1]
+        coordinator, _ = self.coordinator(*job)
+        processes = [self.start("psring-server", *self.common), self.own(OTHER_WORKER, 100)]
+        results = [self.finish(process) for process in (coordinator, *processes)]
+        for result in results:
+            self.assert_done(result)
+        self.assertEqual(len(re.findall(r"warning: worker 0 \(\S+\) is another build than the coordinator's: psring 0\.0\.7 \(other\), "
+                                        r"sources 0123456789abcdef, .*the coordinator is psring .*--same-build", results[0].out)),
+                         1, results[0])
+        (self.folder / "run").rename(self.folder / "warned")
+        coordinator, _ = self.coordinator(*job, "--same-build")
+        server = self.start("psring-server", *self.common)
+        self.assert_refused(self.finish(self.own(OTHER_WORKER, 100)), 3, "psring 0.0.7 (other)", "--same-build")
+        self.assert_done(self.finish(self.own(OWN_WORKER, 100)))
+        self.assert_done(self.finish(server))
+        result = self.finish(coordinator)
+        self.assert_done(result)
+        self.assertNotIn("warning", result.out)
+
+    def test_another_model(self):
+        """Workers with different models: everybody ends with status 3, and the difference, not with a worker that left."""
+        coordinator, _ = self.coordinator(*TINY, "--steps", 3, "--workers", 2, "--servers", 1)
+        processes = [self.start("psring-server", *self.common), *(self.own(OWN_WORKER, elements) for elements in (1000, 2000))]
+        for result in [self.finish(process) for process in (coordinator, *processes)]:
+            self.assert_refused(result, 3, "has another model than", "'vector'", "[1000]", "[2000]")
+
+    def test_a_loss_names_the_lost(self):
+        """Survivors that see the ends of other survivors first do not blame these."""
+        for strategy in ("ddp", "ps"):
+            with self.subTest(strategy):
+                coordinator, _ = self.coordinator(*ENDLESS, "--strategy", strategy, "--workers", 3, "--transport", "tcp",
+                                                  "--heartbeat-timeout", 3)
+                servers = [self.start("psring-server", *self.common)] if strategy == "ps" else []
+                workers = [self.start("psring-worker", *self.common, "--rank", rank) for rank in range(3)]
+                metrics = self.folder / "run" / "metrics.jsonl"
+                until(lambda: metrics.exists() and metrics.stat().st_size > 0, "no step was made")
+                workers[2].kill()
+                for result in [self.finish(process) for process in (coordinator, *servers, *workers[:2])]:
+                    self.assert_refused(result, 4, f"nothing from worker 2 (", f":{workers[2].pid}) for 3.")
+                self.finish(workers[2])
+                (self.folder / "run").rename(self.folder / strategy)
 
 
 class ByHand(ProgramTest):

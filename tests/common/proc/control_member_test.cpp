@@ -345,3 +345,17 @@ TEST_CASE("a silent coordinator is connected to again if it may come back") {
   CHECK(look.reconnect == patient);
   CHECK(error_of(worker.member) == (patient ? "" : "[worker] rank 1: nothing from the coordinator (host:1) for 4.0 s"));
 }
+
+TEST_CASE("a member that has to wait is told why, has its whole time again, and says so at the end") {
+  ControlMember member({.hello = {.role = Role::server}, .endpoint = "host:1", .join_timeout = 30s, .patient = false},
+                       at(0s));
+  CHECK(member.receive(encode_control(control::Wait{"server 0 has joined already"}), at(20s)));
+  CHECK(member.take_reason_to_wait() == "server 0 has joined already");
+  CHECK_FALSE(member.take_reason_to_wait());
+  member.watch().wake(at(30s), at(30s));
+  CHECK_FALSE(member.look(at(30s)).changed);
+  member.watch().wake(at(50s), at(50s));
+  CHECK(member.look(at(50s)).changed);
+  CHECK_THAT(error_of(member),
+             Catch::Contains("may still not join after 30 s (--join-timeout): server 0 has joined already"));
+}

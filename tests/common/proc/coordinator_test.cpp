@@ -44,7 +44,8 @@ TEST_CASE("a surplus, a rank that is taken and one that does not exist are refus
   Scene scene(plan(2, 1));
   scene.hello("a", Role::worker, 1);
   scene.hello("x", Role::worker, 1);
-  CHECK_THAT(scene.got<control::Refused>("x").text, Contains("worker 1 (host-a:1) has joined already"));
+  CHECK_THAT(scene.got<control::Refused>("x").text,
+             Contains("worker 1 (host-a:1), last heard 0.0 s ago, has joined already") && Contains("--rank"));
   scene.hello("y", Role::worker, 2);
   CHECK_THAT(scene.got<control::Refused>("y").text, Contains("2 workers"));
   scene.hello("b", Role::worker);
@@ -423,11 +424,10 @@ TEST_CASE("that a peer was lost waits for what its agent has to say") {
     scene.say("b", control::Failed{ErrorKind::peer_lost, "later"});
     scene.tick(1.4);
     CHECK_FALSE(scene.coordinator.result().failure);
-    scene.tick(1.5);
+    scene.live_until(2, {"a", "b"});  // all others live: a link was lost, and no process
     CHECK(scene.failure().what() == std::string("worker 0 (host-a:1): server 0 closed the connection"));
     CHECK(scene.got<control::Abort>("s").kind == ErrorKind::peer_lost);
   }
-  SECTION("and an agent speaks for itself") {
   SECTION("and longer if a member is not heard, which its silence names") {
     scene.say("a", symptom);
     scene.live_until(2.5, {"a", "s"});
@@ -436,6 +436,7 @@ TEST_CASE("that a peer was lost waits for what its agent has to say") {
     CHECK_THAT(scene.failure().what(), Contains("nothing from server 0 (host-s:1) for 3.0 s"));
     CHECK(scene.got<control::Abort>("b").culprit == Peer{Role::server, 0});
   }
+  SECTION("and an agent speaks for itself") {
     scene.say("g", control::Failed{ErrorKind::peer_lost, "interrupted"});
     CHECK(scene.failure().what() == std::string("agent 0 (host-g:1): interrupted"));
   }
@@ -453,6 +454,86 @@ TEST_CASE("a loss that is told while the job is ending fails it all the same") {
   CHECK_FALSE(scene.has<control::Finish>("g"));
   scene.live_until(0.5, {"a"});
   CHECK(scene.failure().what() == std::string("worker 0 (host-a:1): somebody"));
+}
+
+TEST_CASE("a loss is the lost process's, not the first survivor's, without agents too") {
+  Scene scene(plan(3, 0));
+  for (const char* name : {"a", "b", "c"}) scene.hello(name, Role::worker);
+  for (const char* name : {"a", "b", "c"}) scene.say(name, control::Ready{});
+  scene.live_until(10);
+  // "c" is killed. "b" sees it, and ends; "a" sees only the end of "b".
+  scene.say("b", control::Failed{ErrorKind::peer_lost, "worker 2 closed the connection"});
+  scene.say("b", control::Bye{});
+  scene.say("a", control::Failed{ErrorKind::peer_lost, "worker 1 closed the connection"});
+  scene.live_until(12.5, {"b", "c"});
+  CHECK_FALSE(scene.coordinator.result().failure);
+  scene.live_until(13, {"b", "c"});
+  CHECK_THAT(scene.failure().what(), Contains("nothing from worker 2 (host-c:1) for 3.0 s"));
+  CHECK_THAT(scene.got<control::Abort>("a").text, Contains("worker 2 (host-c:1)"));
+}
+
+TEST_CASE("which servers and followers are missing is said, in the end and meanwhile") {
+  JobPlan p = plan(1, 4);
+  p.replicas = true;
+  Scene scene(p);
+  scene.hello("w", Role::worker);
+  scene.say("w", control::Ready{});
+  const auto notice = [&] {
+    std::string last;
+    for (const auto& event : scene.events)
+      if (const auto* told = std::get_if<control::Notice>(&event.what)) last = told->text;
+    return last;
+  };
+  scene.live_until(6);
+  CHECK(notice() ==
+        "still waiting for 4 servers (0 of 4 servers: no primary; waiting for primaries 0, 1 and followers of 0, 1)");
+  scene.hello("s0", Role::server);
+  scene.hello("s1", Role::server);
+  scene.hello("f1", Role::server, 3);
+  for (const char* name : {"s0", "s1", "f1"}) scene.say(name, control::Ready{});
+  scene.live_until(12);
+  CHECK(notice() == "still waiting for 1 server (3 of 4 servers: primaries 0, 1; waiting for followers of 0)");
+  scene.live_until(30);
+  CHECK(scene.failure().what() ==
+        std::string("timed out after 30 s (--join-timeout) waiting for 1 server (3 of 4 servers: primaries 0, 1; "
+                    "waiting for followers of 0)"));
+}
+
+TEST_CASE("members of another build are told of once, or refused") {
+  JobPlan p = plan(3, 0);
+  p.build = {"psring 1 (abc)", "1111"};
+  const auto hello = [](Scene& scene, const std::string& name, const BuildId& build) {
+    scene.say(name, control::Hello{.role = Role::worker, .hostname = "host-" + name, .pid = 1, .build = build});
+  };
+  SECTION("told of once") {
+    Scene scene(p);
+    hello(scene, "a", p.build);
+    CHECK(scene.events.empty());
+    hello(scene, "b", {"psring 2 (def)", "2222"});
+    hello(scene, "c", {"psring 2 (def)", "2222"});
+    CHECK(scene.has<control::Welcome>("c"));
+    REQUIRE(scene.events.size() == 1);
+    CHECK_THAT(std::get<control::Notice>(scene.events[0].what).text,
+               Contains("warning: worker 1 (host-b:1)") && Contains("psring 2 (def), sources 2222") &&
+                   Contains("psring 1 (abc), sources 1111") && Contains("--same-build"));
+  }
+  SECTION("refused with --same-build") {
+    p.same_build = true;
+    Scene scene(p);
+    hello(scene, "a", p.build);
+    hello(scene, "b", {"psring 1 (abc)", "2222"});
+    CHECK(scene.has<control::Welcome>("a"));
+    CHECK(scene.got<control::Refused>("b").kind == ErrorKind::data);
+    CHECK_THAT(scene.got<control::Refused>("b").text, Contains("sources 2222") && Contains("sources 1111"));
+    CHECK(scene.events.empty());
+  }
+  SECTION("refused if the data frames have another version") {
+    Scene scene(p);
+    scene.say("a", control::Hello{.role = Role::worker, .build = p.build, .wire = "7.5"});
+    CHECK(scene.got<control::Refused>("a").kind == ErrorKind::data);
+    CHECK_THAT(scene.got<control::Refused>("a").text,
+               Contains("wire version 7.5") && Contains("wire version " + wire_version()));
+  }
 }
 
 TEST_CASE("where agents are missing, their roles are not counted as well") {
@@ -473,6 +554,8 @@ TEST_CASE("who leaves too early is lost") {
     scene.say("a", control::Done{});
     scene.say("a", control::Bye{});
   }
+  CHECK_FALSE(scene.coordinator.result().failure);  // another may have been lost before
+  scene.live_until(1, {"a"});
   CHECK_THAT(scene.failure().what(), Contains("worker 0 (host-a:1) left"));
   CHECK_FALSE(scene.has<control::Abort>("a"));
   CHECK(scene.has<control::Abort>("b"));
@@ -525,5 +608,3 @@ TEST_CASE("abort by the caller, and plans that cannot work") {
   p.heartbeat_timeout = p.heartbeat_interval;
   CHECK_THROWS_WITH(Coordinator(p, at(0)), Contains("--heartbeat-timeout"));
 }
-  CHECK_FALSE(scene.coordinator.result().failure);  // another may have been lost before
-  scene.live_until(1, {"a"});
