@@ -27,7 +27,7 @@ namespace {
 
 std::function<void(const std::string&)> tell_of_wait(net::Role role) {
   return [role](const std::string& reason) {
-    fmt::print("{}: {}\n", to_string(role), reason);
+    out::print("{}: {}\n", to_string(role), reason);
     std::fflush(stdout);
   };
 }
