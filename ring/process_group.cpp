@@ -67,7 +67,9 @@ Work ProcessGroup::recv(Vector data, std::size_t from, Source source) {
   return call({.call = {Collective::recv, {}, data.type, receiver, data.count, 0}, .data = data, .peer = from}, source);
 }
 
-Work ProcessGroup::call(const Request& request, Source source) {
+Work ProcessGroup::call(const Request& called, Source source) {
+  Request request = called;
+  request.control = control_;
   if (events_ == nullptr) return start(request);
   Events::Flight flight = begin_flight(*events_, request, source);
   return reported(start(request), std::move(flight));

@@ -68,6 +68,9 @@ class ProcessGroup {
   /// the stream than in reality. REQUIRES: the stream outlives the group.
   void report_to(Events& events) { events_ = &events; }
 
+  /// Counts the operations that are called from now on as control traffic, or as payload of the exchange again.
+  void count_as_control(bool control) { control_ = control; }
+
   // The interface of a backend.
 
   /// Starts an operation whose arguments are checked. Groups that are made of other groups call this directly.
@@ -102,7 +105,7 @@ class ProcessGroup {
   void share_group_numbers(const ProcessGroup& other) { next_group_ = other.next_group_; }
 
  private:
-  Work call(const Request& request, Source source);
+  Work call(const Request& called, Source source);
   std::unique_ptr<ProcessGroup> make_subgroup(const Split& split);
 
   const std::size_t rank_;
@@ -110,6 +113,7 @@ class ProcessGroup {
   /// The first number that is free for a subgroup; shared by all groups that are split from one another at this rank.
   std::shared_ptr<std::uint32_t> next_group_ = std::make_shared<std::uint32_t>(1);
   Events* events_ = nullptr;  ///< null: operations are not reported
+  bool control_ = false;      ///< see count_as_control
 };
 
 }  // namespace psring::ring

@@ -2,9 +2,29 @@
 
 #include <psring/common/base/extension.h>
 #include <psring/common/proc/job.h>
+#include <psring/worker/exchange/mesh_groups.h>
 #include <psring/worker/trainer.h>
 
 namespace psring::worker {
+namespace {
+
+/// While it exists, the sums of a tensor group count as control traffic: an evaluation is no part of a step.
+class SumsOfEvaluation {
+ public:
+  explicit SumsOfEvaluation(const MeshGroups* mesh) : group_(mesh == nullptr ? nullptr : mesh->tensor.get()) {
+    if (group_ != nullptr) group_->count_as_control(true);
+  }
+  ~SumsOfEvaluation() {
+    if (group_ != nullptr) group_->count_as_control(false);
+  }
+  SumsOfEvaluation(const SumsOfEvaluation&) = delete;
+  SumsOfEvaluation& operator=(const SumsOfEvaluation&) = delete;
+
+ private:
+  ring::ProcessGroup* const group_;
+};
+
+}  // namespace
 
 std::vector<std::uint64_t> Trainer::multiples_of(std::uint64_t every, std::uint64_t after, std::uint64_t last) {
   std::vector<std::uint64_t> all;
@@ -26,6 +46,7 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
   if (steps.empty() || parts_.data.test == nullptr || parts_.pace.stands_in()) return;
   const Events::Span span(world_.events, {.name = "evaluate"});
   parts_.strategy.quiesce();
+  const SumsOfEvaluation counted(world_.mesh);
   const bool alone = !parts_.buffers.empty() && !(able_.exchanging != nullptr && able_.exchanging->shares_buffers());
   if (alone && plan_.data_rank.value != 0) return;  // only worker 0's buffers count
   const std::size_t workers = alone ? 1 : plan_.workers;

@@ -211,17 +211,12 @@ void Training::predict_tensor_part(Prediction& sum) const {
   const Network::Options network = options_of_network(setup_);
   const StagePlan actions = plan_of_stage(setup_);
   TensorSums sums(setup_.model(), network, setup_.flat().first_trained_layer(), actions, *world_.mesh->tensor);
-  const Dataset* const test = setup_.data().test.get();
   predict_tensor_sums(sums,
                       {.sampler = sampler(),
                        .data_rank = plan_.data_rank.value,
-                       .workers = plan_.workers,
                        .micros = job.accumulate,
                        .first = setup_.saved() ? setup_.saved()->step() : 0,
-                       .steps = setup_.steps(),
-                       .eval_every = job.eval_every,
-                       .test_samples = test != nullptr ? test->size() : 0,
-                       .chunk = network.max_batch},
+                       .steps = setup_.steps()},
                       sum);
   sum.worker_memory[Category::communication] += loss_bytes(setup_);
   sum.same_bits = false;  // a layer's sum over parts has another order than the sum of one process

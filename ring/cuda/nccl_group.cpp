@@ -104,7 +104,7 @@ class NcclGroup final : public ProcessGroup {
   void begin(Vector data);
   std::uint64_t end(const Call& call);
   Work work(std::uint64_t number) { return Work(std::make_shared<NcclOperation>(*this, number)); }
-  void count(Collective collective, const Moved& moved);
+  void count(std::string_view operation, const Moved& moved);
   void count_message(const Request& message);
   void add(ByteLedger::Direction direction, const std::string& operation, std::size_t peer, std::uint64_t bytes);
   static std::vector<std::int64_t> exchange_workers(ProcessGroup& host, std::size_t own);
@@ -146,8 +146,9 @@ Work NcclGroup::queue(const Request& request) {
   const Call& call = request.call;
   communicator_.call(to_string(call.collective),
                      [&](ncclComm_t comm) { queue_collective(request, rank(), comm, stream_); });
-  count(call.collective, predict(call.collective, call.count, call.type,
-                                 request.parts != nullptr ? *request.parts : Parts(), call.root));
+  count(
+      request.control ? "start-up" : to_string(call.collective),
+      predict(call.collective, call.count, call.type, request.parts != nullptr ? *request.parts : Parts(), call.root));
   return work(end(call));
 }
 
@@ -232,11 +233,11 @@ Cost NcclGroup::predict(Collective collective, std::size_t count, ElementType ty
   return host_->predict(collective, count, type, parts, root);
 }
 
-void NcclGroup::count(Collective collective, const Moved& moved) {
+void NcclGroup::count(std::string_view operation, const Moved& moved) {
   const std::size_t n = size();
   if (n == 1) return;
-  add(ByteLedger::Direction::sent, std::string(to_string(collective)), (rank() + 1) % n, moved.sent);
-  add(ByteLedger::Direction::received, std::string(to_string(collective)), (rank() + n - 1) % n, moved.received);
+  add(ByteLedger::Direction::sent, std::string(operation), (rank() + 1) % n, moved.sent);
+  add(ByteLedger::Direction::received, std::string(operation), (rank() + n - 1) % n, moved.received);
 }
 
 void NcclGroup::count_message(const Request& message) {

@@ -63,6 +63,7 @@ Work LinkEndpoint::launch(std::shared_ptr<LinkOperation> operation) {
 net::FrameHeader LinkEndpoint::header_of(const LinkOperation& operation) const {
   net::FrameHeader header;
   put_call(operation.call(), header);
+  if (operation.said().control) header.flags |= net::FrameHeader::kStartUp;
   header.group = id_;
   header.step = operation.number();
   return header;
@@ -80,7 +81,7 @@ void LinkEndpoint::probe(const LinkOperation& operation) {
   const std::size_t to = operation.missing();
   if (to == rank_ || operation.call().collective >= Collective::send) return;
   net::FrameHeader header = header_of(operation);
-  header.flags = net::FrameHeader::kProbe;
+  header.flags |= net::FrameHeader::kProbe;
   engine_->transport().send(peer(to), header, {});
 }
 

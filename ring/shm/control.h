@@ -31,7 +31,10 @@ inline constexpr std::size_t kShmSliceBytes = 262144;  ///< of a slice of a vect
 inline constexpr std::size_t kShmCrowdedSliceBytes = 1048576;
 inline constexpr std::size_t kShmShareBytes = 65536;  ///< of a slice that a rank claims, at least
 inline constexpr std::size_t kShmTextBytes = 512;
-inline constexpr std::size_t kShmKinds = 7;  ///< of Collective
+
+/// What a byte is counted for: a Collective's number, or control traffic.
+inline constexpr std::size_t kShmControl = 7;
+inline constexpr std::size_t kShmKinds = 8;
 
 /// An operation as a rank calls it.
 struct alignas(64) ShmPost {
@@ -87,12 +90,12 @@ class ShmControl {
   std::byte* eager_buffer(std::size_t of, std::uint64_t number) const {
     return reinterpret_cast<std::byte*>(&rank(of)) + sizeof(ShmRank) + number % kShmPosts * kShmEagerBytes;
   }
-  /// Bytes that rank `of` has read from the memory of rank `other`, and stored there, by operation.
-  std::atomic<std::uint64_t>& read_bytes(std::size_t of, std::size_t other, Collective by) const {
-    return counters(of)[2 * (members_[other] * kShmKinds + static_cast<std::size_t>(by))];
+  /// Bytes that rank `of` has read from the memory of rank `other`, and stored there, by kind.
+  std::atomic<std::uint64_t>& read_bytes(std::size_t of, std::size_t other, std::size_t kind) const {
+    return counters(of)[2 * (members_[other] * kShmKinds + kind)];
   }
-  std::atomic<std::uint64_t>& stored_bytes(std::size_t of, std::size_t other, Collective by) const {
-    return counters(of)[2 * (members_[other] * kShmKinds + static_cast<std::size_t>(by)) + 1];
+  std::atomic<std::uint64_t>& stored_bytes(std::size_t of, std::size_t other, std::size_t kind) const {
+    return counters(of)[2 * (members_[other] * kShmKinds + kind) + 1];
   }
   ShmMailbox& mailbox(std::size_t from, std::size_t to) const {
     return *reinterpret_cast<ShmMailbox*>(mailboxes(from) + members_[to] * mailbox_bytes());

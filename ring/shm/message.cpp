@@ -56,7 +56,7 @@ bool ShmMessage::step_recv() {
     check(box.post.offset + bytes() <= at_.capacity(peer_), "rank {} names memory it does not have", peer_);
     std::memcpy(data_.data, at_.base(peer_) + box.post.offset, bytes());
   }
-  at_.traffic().add_read(at_.rank(), peer_, Collective::send, bytes());
+  at_.traffic().add_read(at_.rank(), peer_, static_cast<std::size_t>(Collective::send), bytes());
   box.taken.store(number_ + 1, std::memory_order_release);
   at_.bells().ring();
   return true;

@@ -81,16 +81,16 @@ void ShmVectors::reduce_range(std::size_t owner, Range range, Range slice) {
   const std::span to(n > kFew ? many_to.data() : few_to.data(), n);
   const std::size_t width = call_.call.type.bytes();
   const std::size_t bytes = range.size() * width;
-  const Collective by = call_.said.call.collective;
+  const std::size_t kind = shm_kind(call_.said);
   const bool to_all = call_.call.collective == Collective::all_reduce && way_ != ShmWay::eager;
   ShmTraffic& traffic = at_.traffic();
   std::size_t targets = 0;
   for (std::size_t r = 0; r < n; ++r) {
     std::byte* there = r == owner ? vector_of(owner, range) : address(r, slice) + (range.begin - slice.begin) * width;
     from[r] = there;
-    if (r != owner) traffic.add_read(owner, r, by, bytes);
+    if (r != owner) traffic.add_read(owner, r, kind, bytes);
     if (to_all || r == owner) to[targets++] = there;
-    if (to_all && r != owner) traffic.add_stored(owner, r, by, bytes);
+    if (to_all && r != owner) traffic.add_stored(owner, r, kind, bytes);
   }
   reduce(call_.op, call_.call.type, from, to.first(targets), range.size(), 1.0 / static_cast<double>(call_.said.ranks));
 }
@@ -101,7 +101,7 @@ void ShmVectors::copy(std::size_t owner, std::size_t from, Range range, Range sl
   const std::size_t width = call_.call.type.bytes();
   const std::size_t bytes = range.size() * width;
   std::memcpy(vector_of(owner, range), address(from, slice) + (range.begin - slice.begin) * width, bytes);
-  at_.traffic().add_read(owner, from, call_.said.call.collective, bytes);
+  at_.traffic().add_read(owner, from, shm_kind(call_.said), bytes);
 }
 
 }  // namespace psring::ring

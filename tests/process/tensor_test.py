@@ -48,6 +48,19 @@ class Tensor(MeshJobTest):
                 self.assert_near(self.losses(run), expected)
                 self.assert_predicted(run)
 
+    def test_evaluations_are_no_part_of_a_steps_bytes(self):
+        for transport in ("shm", "tcp"):
+            with self.subTest(transport):
+                bytes_of = {}
+                for every in (0, 2):
+                    run = self.run_job(*GPT, "--strategy", "ddp", "--workers", 4, "--tensor", 2, "--steps", 6, "--transport", transport,
+                                       "--eval-every", every, out=f"evaluated-{transport}-{every}")
+                    summary = self.assert_predicted(run)
+                    bytes_of[every] = [(check["role"], check["direction"], check["measured"]) for check in summary["bytes"]]
+                    sent = json.loads((run / "reports" / "worker-0.json").read_text())["bytes"]["sent"]
+                    self.assertGreater(sum(peer["payload"] for peer in sent["start-up"].values()), 0)
+                self.assertEqual(bytes_of[0], bytes_of[2])
+
     def test_compare_takes_meshes(self):
         result = self.run_program("psring", "compare", *TRAINING, *ADAMW, *GPT, "--steps", 10, "--workers", 4, "--strategies",
                                   "ddp,tp:2,tp:2+ddp,tp:4+zero3,tp:2+pp:2:1f1b", "--out", "comparison")

@@ -30,7 +30,7 @@ struct Prediction {
   std::uint64_t run_sends = 0;
   std::uint64_t run_receives = 0;
   /// The part of run_sends that steps exchange in a mesh, because their batches are larger than the smallest; without
-  /// the samples that a worker hands out, and without evaluations.
+  /// the samples that a worker hands out.
   std::uint64_t larger_batches_send = 0;
   std::optional<double> exposed_s;  ///< exposed communication of a step, if --link shapes the links
   /// An exact strategy sums in rank order, so that its bits are those of `single` with as many virtual workers. If

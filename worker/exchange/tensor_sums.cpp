@@ -69,13 +69,6 @@ ring::Moved TensorSums::step(std::span<const std::size_t> samples) {
   return sum;
 }
 
-ring::Moved TensorSums::evaluation(std::size_t samples) {
-  ring::Moved sum;
-  for (const ring::Moved& cost : costs(samples).forward) add(sum, cost);
-  add(sum, costs(samples).loss);
-  return sum;
-}
-
 void predict_tensor_sums(TensorSums& sums, const RunOfWorker& run, Prediction& prediction) {
   const std::size_t batches = run.sampler.batches();
   const auto passes = [&](std::size_t index, std::uint64_t step) {
@@ -100,14 +93,6 @@ void predict_tensor_sums(TensorSums& sums, const RunOfWorker& run, Prediction& p
     add(rest, {steps[index].sent - least.sent, steps[index].received - least.received},
         passes(index, run.steps) - passes(index, run.first));
   prediction.larger_batches_send += rest.sent;
-
-  if (run.test_samples > 0) {
-    std::uint64_t evaluations = 1;  // the last one, after all steps
-    if (run.eval_every > 0) evaluations += (run.steps - 1) / run.eval_every - run.first / run.eval_every;
-    const std::size_t own = evaluation_count(run.test_samples, run.data_rank, run.workers);
-    for (std::size_t begin = 0; begin < own; begin += run.chunk)
-      add(rest, sums.evaluation(std::min(run.chunk, own - begin)), evaluations);
-  }
   prediction.run_sends += rest.sent;
   prediction.run_receives += rest.received;
 }

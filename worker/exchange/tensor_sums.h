@@ -27,8 +27,6 @@ class TensorSums {
 
   /// Returns what this rank moves in a step with micro-batches of so many samples.
   ring::Moved step(std::span<const std::size_t> samples);
-  /// Returns what this rank moves in an evaluation of so many samples at once.
-  ring::Moved evaluation(std::size_t samples);
 
  private:
   /// For a number of samples.
@@ -52,16 +50,12 @@ class TensorSums {
 struct RunOfWorker {
   Sampler sampler;
   std::size_t data_rank = 0;
-  std::size_t workers = 1;  ///< data-parallel
   std::size_t micros = 1;   ///< micro-batches of a step
   std::uint64_t first = 0;  ///< the run makes the steps [first, steps)
   std::uint64_t steps = 0;
-  std::uint64_t eval_every = 0;
-  std::size_t test_samples = 0;  ///< 0: no evaluation
-  std::size_t chunk = 1;         ///< samples that are evaluated at once
 };
 
-/// Adds all that the run's passes exchange with the tensor group, evaluations included.
+/// Adds all that the steps' passes exchange with the tensor group. Evaluations are control traffic.
 void predict_tensor_sums(TensorSums& sums, const RunOfWorker& run, Prediction& prediction);
 
 }  // namespace psring::worker

@@ -100,10 +100,8 @@ function panel(ctx, row, x0, y0, width) {
   };
 }
 
-/// The layers' sums of an evaluation are counted with those of the steps: the run has one count of both.
 function captionOf(t, rows) {
-  const sumsLayers = rows.some((row) => (row.ownership?.mesh?.tensor ?? 1) > 1);
-  return [t.flowsCaption, sumsLayers ? t.flowsTensor : "", rows.some((row) => row.run.recoveries.length > 0) ? t.flowsLost : ""].filter(Boolean).join(" ");
+  return [t.flowsCaption, rows.some((row) => row.run.recoveries.length > 0) ? t.flowsLost : ""].filter(Boolean).join(" ");
 }
 
 export function flows(ctx) {

@@ -25,7 +25,6 @@ export const en = {
   kept: "kept", passing: "whole unit for a while", nothingKept: "not kept", elements: "elements", allUnits: "all units", more: (n) => `… ${n} more alike`,
   noOwnership: (list) => `Not drawn, because this program does not know how these strategies divide the units: ${list}`,
   flowsTitle: "Who sends what to whom", flowsCaption: "Measured payload of a step, without start-up, control messages and evaluation; a wider arrow carries more bytes. Below each diagram: the sum over all pairs of processes.", aStep: "a step",
-  flowsTensor: "With --tensor, the layers' all-reduces of evaluations are counted, too: a short run shows more bytes a step than a long one.",
   flowsLost: "A process that was lost took its counts along.",
 
   lossTitle: "Loss and quality", lossNote: "Training loss: the mean over all workers' samples. Identical curves share one line, whose dashes have their colours in turn.",

@@ -27,7 +27,6 @@ export const zh = {
   kept: "保存", passing: "短暂持有整个单元", nothingKept: "不保存", elements: "个元素", allUnits: "所有单元", more: (n) => `… 另有 ${n} 个，相同`,
   noOwnership: (list) => `未画出，因为本程序不知道这些策略如何划分单元：${list}`,
   flowsTitle: "谁向谁发送什么", flowsCaption: "每步实测的有效载荷，不含启动、控制消息和评估；箭头越粗，字节越多。每幅图下方是所有进程对之和。", aStep: "每步",
-  flowsTensor: "使用 --tensor 时，评估中各层的 all-reduce 也计入：短的运行每步显示的字节比长的运行多。",
   flowsLost: "丢失的进程所计的字节也随之丢失。",
 
   lossTitle: "损失与质量", lossNote: "训练损失：所有 worker 样本的平均值。相同的曲线共用一条线，各色虚线交替。",
