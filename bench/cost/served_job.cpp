@@ -9,6 +9,7 @@
 #include <psring/bench/cost/served_job.h>
 #include <psring/bench/cost/served_outbox.h>
 #include <psring/bench/cost/served_pieces.h>
+#include <psring/common/base/consistency.h>
 
 namespace psring::bench {
 namespace {
@@ -65,7 +66,7 @@ class ServedJob {
     const std::size_t host = job_.mesh.hosts > 1 ? places_.per_host() : places_.workers();
     return !job_.job.local_reduce || worker % host == 0;
   }
-  bool whole_step() const { return job_.job.clip_norm > 0 || job_.job.optimizer == "lamb"; }
+  bool whole_step() const { return !each_push_updates_ && (job_.job.clip_norm > 0 || job_.job.optimizer == "lamb"); }
   double begins_within_ns() const;
   void begin_count();
   void end_count();
@@ -89,6 +90,8 @@ class ServedJob {
   const ServedPlaces& places_;
   ServedCards cards_;
   std::vector<ServedOutbox> outboxes_;  ///< by place
+  /// ssp, asp: pulls are answered with the values of the moment. Workers are alike: ssp's bound holds nobody up.
+  const bool each_push_updates_;
   std::size_t pushers_ = 0;
   std::size_t micros_ = 1;
   std::vector<ServedWorker> workers_;
@@ -106,6 +109,7 @@ ServedJob::ServedJob(const TimedJob& job, const std::vector<WorkerAction>& step,
       places_(places),
       cards_(job, places_, seed),
       outboxes_(make_served_outboxes(job, places_, cards_)),
+      each_push_updates_(parse_consistency(job.job.consistency).each_push_updates),
       workers_(places_.workers()),
       servers_(places_.servers()),
       ends_(kSteps, 0) {
@@ -285,6 +289,10 @@ double ServedJob::take_push(std::uint32_t server, const ServedFrame& push) {
   if (!push.pulls)
     servers_[server].answers.push_back(
         {.kind = Kind::acknowledgement, .worker = push.worker, .server = server, .piece = push.piece});
+  if (each_push_updates_) {
+    update(server, push.piece);
+    return piece.update_s;
+  }
   ++held.pushes[push.micro];
   double work = 0;
   while (held.micro < micros_ && held.pushes[held.micro] == pushers_) {
@@ -313,7 +321,7 @@ void ServedJob::answer_pulls(std::uint32_t server, std::size_t piece) {
   HeldPiece& held = servers_[server].pieces[piece];
   const ServedPiece& about = piece_of(server, piece);
   std::erase_if(held.waiting, [&](const auto& pull) {
-    if (pull.second > held.version) return false;
+    if (!each_push_updates_ && pull.second > held.version) return false;
     servers_[server].answers.push_back({.kind = Kind::values,
                                         .worker = pull.first,
                                         .server = server,

@@ -8,7 +8,6 @@
 #include <psring/bench/cost/timed_pipeline.h>
 #include <psring/bench/cost/timed_walk.h>
 #include <psring/bench/cost/worker_actions.h>
-#include <psring/common/base/consistency.h>
 #include <psring/common/base/error.h>
 
 namespace psring::bench {
@@ -103,8 +102,6 @@ StepEstimate estimate_step(const JobOptions& job, const worker::StrategyKind& ki
   if (kind.servers && job.mesh().divides_model())
     fail(ErrorKind::usage, "--strategy {} in a mesh: psring plan has no model of its time; use psring compare",
          job.strategy);
-  if (kind.servers && parse_consistency(job.consistency).each_push_updates)
-    fail(ErrorKind::usage, "--consistency {}: the cost model is for bsp", job.consistency);
   const double slowest =
       expected_slowest(job) * (sleeps(job) ? 1 : expected_slowest(mesh.workers(), costs.deviation)) *
       (sleeps(job) || costs.device ? 1 : crowding(mesh, costs, std::max<std::size_t>(1, job.threads)));

@@ -69,7 +69,8 @@ double update_bytes_per_element(const JobOptions& job, DType parameters, DType g
 
 /// Computes the time of a step of a job on a mesh: the worker's passes in order, with the communication of its strategy
 /// in the queues of cards and servers. In a pipeline one worker of each stage is played; each waits for the others'
-/// messages. `stages`: make_workloads. REQUIRES: bsp; the work is cut among the owners of the job.
+/// messages. Under ssp and asp each push is an update, and no worker waits for another. `stages`: make_workloads.
+/// REQUIRES: the work is cut among the owners of the job.
 StepEstimate estimate_step(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
                            const Mesh& mesh, const HostCosts& costs);
 

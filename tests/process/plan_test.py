@@ -142,6 +142,13 @@ class Plan(ProgramTest):
         uneven = self.rows(*job, "--fault", "jitter:worker:*=50%")[0]["step_s"]
         self.assertAlmostEqual(uneven / even, 1 + 0.5 * 3 / 5, delta=0.02)
 
+    def test_workers_that_wait_for_nobody(self):
+        job = ["--hosts", 4, "--link", "20mbit,1ms", "--compute", "sleep:60ms", "--global-batch", 64, "--servers", 2]
+        steps = {row["label"]: row["step_s"] for row in self.rows(*job, "--strategies", "ps,ps-ssp,ps-async")}
+        self.assertEqual(steps["ps-ssp s=2"], steps["ps-async s=2"])
+        self.assertLess(steps["ps-async s=2"], 0.95 * steps["ps s=2"])
+        self.assertGreater(steps["ps-async s=2"], 0.06)
+
     def test_every_kind_of_row_can_be_trained(self):
         """The file of each row is a job that train takes, with the row's options."""
         tested = 0
