@@ -36,7 +36,12 @@ Command add_agent(const Flags& program) {
     options->command = {std::filesystem::read_symlink("/proc/self/exe").string()};
     options->host_id = net::host_id();
     options->key_file = std::filesystem::absolute(options->key_file);
-    const AgentResult result = run_agent(*options, signals, clock);
+    AgentResult result = run_agent(*options, signals, clock);
+    while (result.more) {  // jobs of a comparison, which goes on after a row whose model is not finite any more
+      options->patient = options->keep_logs = true;
+      result = run_agent(*options, signals, clock);
+      if (!result.joined && !result.cause.empty()) result.cause = "between two jobs: " + result.cause;
+    }
     invocation.output.settle();
     if (!result.cause.empty()) out::error(result.cause);
     return result.status;

@@ -50,6 +50,7 @@ struct CoordinatorFlags {
   int progress_fd = -1;
   bool second = false;
   bool same_build = false;
+  bool more = false;
 };
 
 JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
@@ -149,6 +150,7 @@ net::JobPlan plan_of(const JobOptions& job, const CoordinatorFlags& flags) {
           .own_steps = parse_consistency(job.consistency).each_push_updates,
           .build = build_id(),
           .same_build = flags.same_build,
+          .more = flags.more,
           .job = to_json(job),
           .join_timeout = from_seconds(job.join_timeout),
           .heartbeat_interval = from_seconds(job.heartbeat_timeout / 6),
@@ -292,6 +294,7 @@ Command add_coordinator(const Flags& program) {
   command.add("--endpoint-fd", flags->endpoint_fd).hide();
   command.add("--progress-fd", flags->progress_fd).hide();
   command.add_switch("--second", flags->second).hide();
+  command.add_switch("--more", flags->more).hide();
   add_job_flags(command, flags->job);
   command.add_footer("Without --workers, WORLD_SIZE of the environment is the number of workers.");
   return [flags](const Invocation& invocation) { return coordinate(*flags, invocation); };

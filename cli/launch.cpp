@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <psring/cli/check/temporary_folder.h>
 #include <psring/cli/ending.h>
 #include <psring/cli/launch.h>
 #include <psring/cli/live_view.h>
@@ -23,6 +24,7 @@
 #include <psring/common/net/key.h>
 #include <psring/common/proc/agent.h>
 #include <psring/common/proc/coordinator_process.h>
+#include <psring/common/proc/coordinator_service.h>
 #include <psring/common/proc/local_cluster.h>
 
 namespace psring::cli {
@@ -54,6 +56,7 @@ class CoordinatorKeeper {
               "--nodes",
               std::to_string(options.nodes)} {
     if (options.same_build) argv_.emplace_back("--same-build");
+    if (options.more) argv_.emplace_back("--more");
     if (progress) {
       argv_.insert(argv_.end(), {"--progress-fd", std::to_string(progress->write_end())});
       inherited_.push_back(progress->write_end());
@@ -187,7 +190,7 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
   record_launch(options.out, launch_record(options));
   if (options.tell_tasks) options.tell_tasks(coordinator.endpoint(), net::JobKey::load(key));
   if (progress) progress->started();
-  if (options.nodes > 1) print_awaited(options, coordinator.endpoint());
+  if (options.nodes > 1 && !options.returning) print_awaited(options, coordinator.endpoint());
   std::fflush(stdout);
 
   const AgentResult result = run_agent({.endpoint = coordinator.endpoint(),
@@ -221,9 +224,13 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
         fmt::format("the coordinator was ended by signal {} ({})", exit->signal, ::strsignal(exit->signal));
     return {.status = exit_status(ErrorKind::peer_lost),
             .cause = cause + ending(options.out, job, {}, "coordinator", options.resumable),
-            .signal = result.signal};
+            .signal = result.signal,
+            .endpoint = coordinator.endpoint()};
   }
-  if (result.status == 0) return {.signal = result.signal};
+  const bool agents_stay = options.more && options.nodes > 1 && result.interrupted.signal == 0 &&
+                           (result.status == 0 || result.status == exit_status(ErrorKind::data));
+  if (result.status == 0)
+    return {.signal = result.signal, .endpoint = coordinator.endpoint(), .agents_stay = agents_stay};
   std::string log;
   if (result.failed && result.culprit.role != net::Role::coordinator)
     log = fmt::format("{}-{}", to_string(result.culprit.role), result.culprit.rank);
@@ -233,7 +240,21 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
           .cause = (before_first_step ? "interrupted before the first step" : result.cause) +
                    ending(options.out, job, result.interrupted, log, options.resumable),
           .interrupted = result.interrupted,
-          .signal = result.signal};
+          .signal = result.signal,
+          .endpoint = coordinator.endpoint(),
+          .agents_stay = agents_stay};
+}
+
+void end_agents(const std::string& endpoint, const net::JobKey& key, std::size_t others, SignalWatch& signals) {
+  const SystemClock clock;
+  const TemporaryFolder folder("psring-end");
+  // A job without roles: it ends well as soon as all of its agents have joined.
+  net::CoordinatorService service(
+      {.plan = {.workers = 0, .agents = static_cast<std::uint32_t>(others), .join_timeout = std::chrono::seconds(10)},
+       .listen = endpoint,
+       .run_folder = folder.path()},
+      key, clock);
+  service.run({.fd = signals.fd(), .take = [&] { return signals.take(); }});
 }
 
 std::string new_run_id() {

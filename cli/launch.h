@@ -27,6 +27,8 @@ struct LaunchOptions {
   std::string listen = net::to_string({net::loopback_address(), 0});  ///< address of the coordinator
   std::optional<std::filesystem::path> key_file;                      ///< none: a key is made for this job alone
   bool show_progress = true;
+  bool more = false;         ///< another launch follows at the same endpoint: agents stay for it
+  bool returning = false;    ///< the agents stayed for this launch
   std::string label;         ///< printed before progress lines
   bool next_part = false;    ///< continue the run in the folder, which the caller has locked
   LiveView* live = nullptr;  ///< looked after while the job runs; null: there is none
@@ -47,6 +49,8 @@ struct LaunchResult {
   std::string cause;                            ///< one line; empty if the job succeeded
   net::control::Interruption interrupted = {};  ///< by a signal
   int signal = 0;                               ///< the same as in AgentResult
+  std::string endpoint = {};                    ///< of the coordinator
+  bool agents_stay = false;                     ///< other hosts' agents wait for another launch at the endpoint
 };
 
 /// Runs a job: starts its coordinator, then acts as this host's agent until the job has ended. The run folder then
@@ -54,6 +58,10 @@ struct LaunchResult {
 /// job.steps is resolved.
 LaunchResult launch(const JobOptions& job, const LaunchOptions& options, const Invocation& invocation,
                     SignalWatch& signals);
+
+/// Ends the agents of `others` hosts that stay for another launch at the endpoint. Agents that do not come within some
+/// seconds are left alone.
+void end_agents(const std::string& endpoint, const net::JobKey& key, std::size_t others, SignalWatch& signals);
 
 /// Throws usage, naming --out, if the folder holds a run, finished or not.
 void check_no_run(const std::filesystem::path& folder);

@@ -61,7 +61,7 @@ class Agent {
       return failed(error);
     }
     const net::control::Interruption how = link_.interrupted();
-    if (how.signal == 0) return {.signal = signal_};
+    if (how.signal == 0) return {.signal = signal_, .more = link_.more() && signal_ == 0};
     return {.status = interrupted_status(how.signal),
             .cause = "interrupted " + net::control::describe(how),
             .interrupted = how,
@@ -144,6 +144,7 @@ class Agent {
             .interrupted = how,
             .signal = signal_,
             .failed = true,
+            .more = link_.more() && signal_ == 0 && how.signal == 0 && error.kind() == ErrorKind::data,
             .culprit = link_.culprit()};
   }
 

@@ -46,6 +46,7 @@ struct AgentResult {
   /// the job early.
   int signal = 0;
   bool failed = false;
+  bool more = false;                                ///< another job follows at the endpoint, and this agent may join it
   net::Peer culprit = {net::Role::coordinator, 0};  ///< the role whose log says more; the coordinator: no log does
 };
 

@@ -282,6 +282,7 @@ void ControlLink::leave() { impl_->leave(); }
 
 const std::string& ControlLink::job() const { return impl_->welcome().job; }
 Nanoseconds ControlLink::heartbeat_timeout() const { return impl_->welcome().heartbeat_timeout; }
+bool ControlLink::more() const { return impl_->welcome().more; }
 bool ControlLink::patient() const { return impl_->welcome().patience > Nanoseconds(0); }
 
 std::uint32_t ControlLink::rank() const {

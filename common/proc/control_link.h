@@ -126,6 +126,7 @@ class ControlLink {
 
   Nanoseconds heartbeat_timeout() const;  ///< as the coordinator has told
   bool patient() const;                   ///< does this member wait for a lost coordinator?
+  bool more() const;                      ///< does another job follow at the endpoint?
 
  private:
   class Impl;

@@ -169,7 +169,7 @@ void fields(auto& io, Is<control::Hello> auto& m) {
   io(m.role, m.rank, m.host_id, m.hostname, m.pid, m.epoch, m.duty, m.running, m.processor, m.asks, m.wire);
 }
 void fields(auto& io, Is<control::Welcome> auto& m) {
-  io(m.rank, m.job, m.heartbeat_interval, m.heartbeat_timeout, m.epoch, m.patience);
+  io(m.rank, m.job, m.heartbeat_interval, m.heartbeat_timeout, m.epoch, m.patience, m.more);
 }
 void fields(auto& io, Is<control::Refused> auto& m) { io(m.kind, m.text); }
 void fields(auto& io, Is<control::Ready> auto& m) { io(m.addresses, m.epoch, m.step, m.has_state); }

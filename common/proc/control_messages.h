@@ -62,6 +62,7 @@ struct Welcome {  ///< C: the member has joined
   Nanoseconds heartbeat_timeout{};
   std::uint32_t epoch = 0;  ///< the membership epoch
   Nanoseconds patience{};   ///< how long a lost coordinator is waited for; 0: it does not come back
+  bool more = false;        ///< another job follows at the same endpoint: agents stay for it
 };
 struct Refused {  ///< C: the member may not join. The same on the wire in all versions from 7 on
   ErrorKind kind = ErrorKind::usage;

@@ -205,10 +205,10 @@ void Coordinator::fail_job(ErrorKind kind, std::string text, Peer culprit) {
 
 /// An agent may stand still (Ctrl-Z in its terminal) while its roles run: they would have ended with its process. The
 /// agent counts as lost once one of its roles is missing, because nobody could start that role again or tell how it
-/// ended.
+/// ended. An agent without roles counts as lost at once, as one of a table's rows may have none for it.
 bool Coordinator::roles_live(Peer agent) const {
   const std::vector<Peer> roles = roles_of_agent(plan_, agent.rank);
-  return std::all_of(roles.begin(), roles.end(), [&](Peer place) {
+  return !roles.empty() && std::all_of(roles.begin(), roles.end(), [&](Peer place) {
     if (given_up_.contains(place)) return true;
     const auto found = members_.find(place);
     if (found == members_.end()) return false;

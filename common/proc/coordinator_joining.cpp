@@ -18,6 +18,8 @@ std::string count_of(std::size_t count, Role role) {
 
 void Coordinator::join(const Connection& from, const control::Hello& message) {
   if (waits(from, message)) return;
+  // An agent that stays comes for the next job. It asks again when this coordinator closes the connection.
+  if (plan_.more && phase_ >= Phase::closing && message.role == Role::agent) return;
   if (std::optional<control::Refused> refusal = objection(message))
     return refuse(from, refusal->kind, std::move(refusal->text));
   const Peer place{message.role, *free_rank(message)};
@@ -140,7 +142,7 @@ void Coordinator::welcome(State& state, Peer place, const Connection& from) {
   state.heard = now_;
   connections_[from] = place;
   send(state, control::Welcome{place.rank, plan_.job, plan_.heartbeat_interval, plan_.heartbeat_timeout, epoch_,
-                               plan_.recovery.patience});
+                               plan_.recovery.patience, plan_.more});
 }
 
 void Coordinator::refuse(const Connection& to, ErrorKind kind, std::string text) {

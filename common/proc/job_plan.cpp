@@ -10,7 +10,8 @@ std::uint32_t share_begin(std::uint32_t count, std::uint32_t agents, std::uint32
 }
 
 void check_plan(const JobPlan& plan) {
-  if (plan.workers == 0) fail(ErrorKind::usage, "--workers: a job has at least one");
+  const bool ends_agents = plan.workers == 0 && plan.servers == 0 && plan.agents > 0;  // that stayed for another job
+  if (plan.workers == 0 && !ends_agents) fail(ErrorKind::usage, "--workers: a job has at least one");
   for (const auto& [flag, count] :
        {std::pair("--workers", plan.workers), std::pair("--servers", plan.servers), std::pair("--nodes", plan.agents)})
     if (count > kMaxListItems / 2)

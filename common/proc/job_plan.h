@@ -60,6 +60,7 @@ struct JobPlan {
   bool own_steps = false;        ///< workers do not wait for each other (ssp, asp)
   BuildId build = {};            ///< of the coordinator
   bool same_build = false;       ///< members of another build are refused, not only told of
+  bool more = false;             ///< another job follows at the same endpoint: agents stay for it
   std::string job;               ///< JSON, handed to every member
   Nanoseconds join_timeout = std::chrono::seconds(30);  ///< for all members to join and be ready
   Nanoseconds heartbeat_interval = std::chrono::milliseconds(500);
@@ -96,8 +97,8 @@ struct JobResult {
   int status() const { return failure ? exit_status(failure->kind()) : 0; }
 };
 
-/// Throws usage, naming the flag, if the plan has no worker or too many processes, or a heartbeat timeout below two
-/// intervals.
+/// Throws usage, naming the flag, if the plan has no worker and is not one that ends agents, if it has too many
+/// processes, or a heartbeat timeout below two intervals.
 void check_plan(const JobPlan& plan);
 
 /// The first process of agent `agent` if `agents` share `count` processes evenly, in order. If the count does not

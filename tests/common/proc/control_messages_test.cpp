@@ -31,7 +31,7 @@ std::vector<ControlMessage> samples() {
                 {"psring 1", "12ab"},
                 "7.6"},
           Hello{},
-          Welcome{7, "{\"lr\": 0.1}", Nanoseconds{500}, Nanoseconds{3000}, 2, Nanoseconds{60}},
+          Welcome{7, "{\"lr\": 0.1}", Nanoseconds{500}, Nanoseconds{3000}, 2, Nanoseconds{60}, true},
           Refused{ErrorKind::unauthorised, "no"},
           Ready{{{"tcp", "[::1]:80"}}, 2, 57, true},
           Members{{member, member}, 2, {Role::server, 1}},

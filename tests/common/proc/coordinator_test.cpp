@@ -40,6 +40,45 @@ TEST_CASE("an agent of another host that is quicker does not take the launcher's
   CHECK(scene.got<control::Welcome>("launcher").rank == 0);
 }
 
+TEST_CASE("an agent that stays is not refused by the job that has ended") {
+  for (const bool more : {false, true}) {
+    JobPlan job = plan(1, 0, 2);
+    job.more = more;
+    Scene scene(job);
+    scene.hello("a", Role::agent);
+    CHECK(scene.got<control::Welcome>("a").more == more);
+    scene.keep(scene.coordinator.abort(Error(ErrorKind::data, "not finite"), at(0)));
+    CHECK(scene.has<control::Abort>("a"));
+    scene.hello("again", Role::agent);
+    CHECK(scene.has<control::Refused>("again") != more);
+  }
+}
+
+TEST_CASE("an agent without roles is lost when it is silent") {
+  Scene scene(plan(1, 0, 2));
+  scene.hello("a", Role::agent);
+  scene.hello("idle", Role::agent);
+  scene.hello("w", Role::worker);
+  scene.say("w", control::Ready{{{"tcp", "addr"}}});
+  scene.live_until(20, {"idle"});
+  CHECK(scene.failure().kind() == ErrorKind::peer_lost);
+  CHECK_THAT(scene.failure().what(), Contains("agent 1"));
+}
+
+TEST_CASE("a job without roles ends well once all of its agents have joined") {
+  Scene scene(plan(0, 0, 2));
+  scene.hello("a", Role::agent);
+  CHECK_FALSE(scene.has<control::Finish>("a"));
+  scene.hello("b", Role::agent);
+  CHECK(scene.has<control::Finish>("a"));
+  CHECK(scene.has<control::Finish>("b"));
+  for (const char* name : {"a", "b"}) scene.say(name, control::Bye{});
+  CHECK(scene.coordinator.ended());
+  CHECK_FALSE(scene.coordinator.result().failure);
+  CHECK_THROWS(Scene(plan(0, 0)));
+  CHECK_THROWS(Scene(plan(0, 1, 2)));
+}
+
 TEST_CASE("a surplus, a rank that is taken and one that does not exist are refused, and the job goes on") {
   Scene scene(plan(2, 1));
   scene.hello("a", Role::worker, 1);
