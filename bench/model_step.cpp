@@ -3,10 +3,10 @@
 
 namespace psring::bench {
 
-ModelStep::ModelStep(const worker::Model& model, std::size_t batch, DType type)
+ModelStep::ModelStep(const worker::Model& model, std::size_t batch, DType type, std::size_t threads)
     : flat_(model, worker::group_layers(model, "layer")),
       binding_(flat_),
-      kernels_(make_cpu_kernels()),
+      kernels_(make_cpu_kernels(threads, type)),
       network_(model, *kernels_, ledger_, {.max_batch = batch, .types = {type, type, type}}),
       scale_(1.0F / static_cast<float>(batch * model.rows_per_sample)) {
   const Layout layout = flat_.layout(1);

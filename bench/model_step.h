@@ -11,11 +11,11 @@
 
 namespace psring::bench {
 
-/// A model with parameters, gradients and one random batch, which computes steps on one thread.
+/// A model with parameters, gradients and one random batch, which computes steps.
 class ModelStep {
  public:
   /// `type`: of parameters, activations and gradients. REQUIRES: the model outlives it.
-  ModelStep(const worker::Model& model, std::size_t batch, DType type = DType::f32);
+  ModelStep(const worker::Model& model, std::size_t batch, DType type = DType::f32, std::size_t threads = 1);
 
   /// Computes a step, and returns the sum of the losses.
   double run();

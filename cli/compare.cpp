@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include <psring/cli/bandwidth.h>
 #include <psring/cli/commands.h>
@@ -16,12 +17,15 @@
 #include <psring/cli/launch_checks.h>
 #include <psring/cli/other_load.h>
 #include <psring/cli/parts.h>
+#include <psring/cli/predicted_step.h>
 #include <psring/cli/report_file.h>
 #include <psring/cli/set_up.h>
 #include <psring/cli/tasks.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/processors.h>
 #include <psring/common/base/standard_files.h>
+#include <psring/common/net/address.h>
+#include <psring/common/net/key.h>
 #include <psring/common/proc/options/check.h>
 #include <psring/view/trace_file.h>
 
@@ -35,6 +39,10 @@ struct CompareFlags {
   std::vector<std::string> strategies{"single", "ps"};
   std::string out;
   std::size_t runs = 1;
+  std::string predict_link = "10gbit,20us";
+  std::size_t nodes = 1;
+  std::string listen = "127.0.0.1:0";
+  std::string key;
   bool wide = false;
   std::string launcher = "auto";
   std::optional<Sweep> sweep;
@@ -59,15 +67,22 @@ class Comparison {
       fail(ErrorKind::usage, "--checkpoint-dir: each run of a comparison has its own, in its run folder");
     if (flags_.job.contains("live"))
       fail(ErrorKind::usage, "--live: a comparison makes one run after another; psring watch RUN shows one of them");
-    for (Entry& entry : make_entries(flags_.job, flags_.strategies, *flags_.sweep, invocation_.app))
-      rows_.push_back({.entry = std::move(entry), .runs = {}, .processors = processors_});
-    for (const Row& row : rows_) check_host(row.entry.job, 1, 1, LaunchOptions().listen);
+    options::check_count("--nodes", flags_.nodes, options::kMostProcesses);
+    if (flags_.nodes > 1 && flags_.key.empty())
+      fail(ErrorKind::usage, "--nodes {}: give the job's --key to all hosts", flags_.nodes);
+    if (!flags_.key.empty()) key_.emplace(net::JobKey::load(flags_.key));
+    const std::vector<PredictLink> links = parse_predict_links(flags_.predict_link);
+    const bool loopback = net::is_loopback(net::resolve_endpoint("--listen", flags_.listen, 0));
+    for (Entry& entry : make_entries(flags_.job, flags_.strategies, *flags_.sweep, invocation_.app, loopback))
+      rows_.push_back({.entry = std::move(entry), .runs = {}, .processors = processors_, .hosts = flags_.nodes});
+    for (const Row& row : rows_) check_host(row.entry.job, flags_.nodes, 1, flags_.listen);
     out_ = make_run_folder(flags_.out, "compare");
     const std::unique_ptr<FolderLock> lock = lock_run(out_);
     continues_ = is_unfinished_comparison(out_);
     for (const Row& row : rows_)
       for (std::size_t r = 0; r < flags_.runs && !continues_; ++r) check_no_run(folder_of(row, r));
     write_files(false);
+    predict(links);
     try {
       make_runs();
     } catch (const RunFailed&) {
@@ -84,12 +99,41 @@ class Comparison {
   }
 
  private:
+  /// Ends the other hosts' agents after the last run, however that ends.
+  class StayingAgents {
+   public:
+    explicit StayingAgents(const Comparison& table) : table_(table) {}
+    ~StayingAgents() {
+      try {
+        if (table_.agents_stay_) end_agents(table_.endpoint_, *table_.key_, table_.flags_.nodes - 1, table_.signals_);
+      } catch (const Error&) {  // they end by themselves when no coordinator answers them
+      }
+    }
+    StayingAgents(const StayingAgents&) = delete;
+    StayingAgents& operator=(const StayingAgents&) = delete;
+
+   private:
+    const Comparison& table_;
+  };
+
   std::filesystem::path folder_of(const Row& row, std::size_t run) const {
     return out_ / run_folder_of(row.entry.label, run, flags_.runs);
   }
 
+  /// Measures before the first run, so that no process of a row takes processors from the measurement.
+  void predict(const std::vector<PredictLink>& links) {
+    const std::string encrypt = options::text_of(flags_.job, "encrypt");
+    StepPredictor predictor(links, encrypt == "on" || encrypt == "off", invocation_.app);
+    predictor.measure(rows_);
+    for (Row& row : rows_) row.predicted = predictor.predict(row.entry);
+    if (const std::string measured = predictor.measured(); !measured.empty())
+      out::print("{}", wrapped("computing, measured alone: " + measured, kTableColumns, 2));
+    std::fflush(stdout);
+  }
+
   /// Makes the runs in turn, forwards and backwards, so that a drift over time favours no row.
   void make_runs() {
+    const StayingAgents staying(*this);
     std::set<std::size_t> left_out;
     for (std::size_t r = 0; r < flags_.runs; ++r) {
       const std::string number = flags_.runs > 1 ? fmt::format(" run {}", r + 1) : "";
@@ -157,20 +201,35 @@ class Comparison {
 
   Summary run_job(JobOptions job, const std::filesystem::path& folder, const std::string& label) {
     worker::TrainSetup setup = set_up(job, invocation_.app);
-    check_memory(setup, 1, 1);
+    check_memory(setup, flags_.nodes, 1);
     fill_in(job, invocation_.app, &setup);
     job.out = folder.string();
     if (auto before = run_before(job, folder, label)) return *before;
     check_not_interrupted(label, "it began");
     check_no_run(folder);
     std::filesystem::create_directories(folder);
-    const LaunchResult result = launch(job, {.out = folder, .label = label, .resumable = false}, invocation_, signals_);
+    const LaunchResult result = launch_row(job, folder, label);
     if (signal_ == 0) signal_ = result.signal;
     if (result.status != 0)
       throw RunFailed{result.status,
                       label + ": " + result.cause + (result.interrupted.signal != 0 ? continue_hint() : "")};
     if (job.trace) view::write_trace(folder);
     return summarise(folder, job, invocation_);
+  }
+
+  LaunchResult launch_row(const JobOptions& job, const std::filesystem::path& folder, const std::string& label) {
+    LaunchOptions options{.out = folder,
+                          .nodes = flags_.nodes,
+                          .listen = endpoint_.empty() ? flags_.listen : endpoint_,
+                          .more = flags_.nodes > 1,
+                          .returning = std::exchange(agents_stay_, false),
+                          .label = label,
+                          .resumable = false};
+    if (key_) options.key_file = std::filesystem::absolute(flags_.key);
+    LaunchResult result = launch(job, options, invocation_, signals_);
+    agents_stay_ = result.agents_stay;
+    if (flags_.nodes > 1) endpoint_ = result.endpoint;
+    return result;
   }
 
   /// A signal that came too late to end a run early ends the comparison before what is `next`.
@@ -192,7 +251,8 @@ class Comparison {
     std::size_t booked = 0;
     for (const MemoryCheck& check : row.runs.front().memory) booked += check.peak;
     const std::size_t threads = std::clamp<std::size_t>(row.step().threads, 1, processors_);
-    row.memory_bytes_per_s = bandwidths_.try_emplace(threads, threads).first->second.bytes_per_second(booked);
+    row.memory_bytes_per_s =
+        bandwidths_.try_emplace(threads, threads).first->second.bytes_per_second(booked / flags_.nodes);
   }
 
   /// Writes the files of the rows that have a run.
@@ -251,8 +311,11 @@ class Comparison {
   SignalWatch& signals_;
   const std::size_t processors_ = usable_processors();
   std::filesystem::path out_;
-  int signal_ = 0;          ///< the first signal that was taken; 0: none
-  bool continues_ = false;  ///< continues the comparison that an earlier call left unfinished
+  std::optional<net::JobKey> key_;  ///< of the jobs on several hosts
+  std::string endpoint_;            ///< at which all rows' coordinators listen, one after the other
+  bool agents_stay_ = false;        ///< other hosts' agents wait there for the next row
+  int signal_ = 0;                  ///< the first signal that was taken; 0: none
+  bool continues_ = false;          ///< continues the comparison that an earlier call left unfinished
   std::vector<Row> rows_;
   std::vector<RunFailed> ended_;  ///< the rows that are left out
   std::map<std::string, std::filesystem::path> references_;
@@ -272,6 +335,16 @@ Command add_compare(const Flags& program) {
       .show_default();
   command.add("--out", flags->out, "run folder (a new folder in runs/)");
   command.add("--runs", flags->runs, "runs of each row, in turns; the table shows medians and spread").show_default();
+  command
+      .add(
+          "--predict-link", flags->predict_link,
+          "RATE[,DELAY] of a cluster's links, for which a column predicts each row's step; two between commas; or none")
+      .show_default();
+  command
+      .add("--nodes", flags->nodes, "number of hosts that make each run: this host, and the hosts whose agents connect")
+      .show_default();
+  command.add("--listen", flags->listen, "ADDR:PORT of the coordinators; port 0: any free port").show_default();
+  command.add("--key", flags->key, "key file of the jobs (on one host: a new key for each)");
   command.add_switch("--wide", flags->wide, "print all measurements of every process below the table");
   add_launcher_flag(command, flags->launcher);
   add_job_flags(command, flags->job);

@@ -73,6 +73,18 @@ Json to_json(const Summary& run) {
   return json;
 }
 
+Json to_json(const PredictedStep& step) {
+  Json json = {{"link", step.link}, {"encrypted", step.encrypted}, {"step_s", or_null(step.step_s)}};
+  if (!step.step_s) {
+    json["reason"] = step.reason;
+    return json;
+  }
+  json["compute_s"] = step.compute_s;
+  json["exposed_comm_s"] = step.exposed_s;
+  json["bound_by"] = step.bound;
+  return json;
+}
+
 Json to_json(const Row& row) {
   const StepFigures step = row.step();
   const Bound bound = bound_of(step);
@@ -103,6 +115,8 @@ Json to_json(const Row& row) {
                  {"slowest_busy_s", step.slowest_busy_s},
                  {"others_busy_s", step.others_busy_s},
                  {"server_busy_s", step.server_busy_s}}}};
+  json["predicted"] = Json::array();
+  for (const PredictedStep& at : row.predicted) json["predicted"].push_back(to_json(at));
   for (const Summary& run : row.runs) json["runs"].push_back(to_json(run));
   return json;
 }
@@ -159,6 +173,11 @@ std::string table_csv(const std::vector<Row>& rows) {
                      {"test_perplexity", finite(first.test_perplexity())},
                      {"bound_by", to_string(bound_of(row.step()))},
                      {"not_comparable", not_comparable(row.step())}});
+    for (std::size_t i = 0; i < row.predicted.size(); ++i) {
+      const std::string number = i == 0 ? "" : fmt::format("_{}", i + 1);
+      lines.back()["predicted_link" + number] = row.predicted[i].link;
+      lines.back()["predicted_step_s" + number] = or_null(row.predicted[i].step_s);
+    }
     if (row.entry.job.servers == 0) continue;
     Json servers = lines.back();
     for (const auto& [name, value] : servers.items())

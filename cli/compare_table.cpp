@@ -1,6 +1,9 @@
 #include <algorithm>
+#include <iterator>
+#include <map>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <psring/cli/compare_table.h>
 #include <psring/cli/summary_text.h>
@@ -36,12 +39,49 @@ std::string inexact_legend(const std::vector<Row>& rows) {
   return text;
 }
 
+/// The title of a predicted column: links tell two of them apart.
+std::string predicted_title(const std::vector<PredictedStep>& all, const PredictedStep& step) {
+  return all.size() == 1 ? "cluster" : step.link;
+}
+
+std::string predicted_legend(const std::vector<Row>& rows) {
+  if (rows.empty()) return "";
+  std::string text;
+  const std::vector<PredictedStep>& all = rows.front().predicted;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto encrypted =
+        std::count_if(rows.begin(), rows.end(), [&](const Row& row) { return row.predicted[i].encrypted; });
+    const char* how = encrypted == 0                  ? ""
+                      : encrypted == std::ssize(rows) ? ", encrypted"
+                                                      : ", encrypted if the row says so";
+    text += wrapped(fmt::format("{}: step on a cluster in ms, predicted: one process a host, links of {}{}.",
+                                predicted_title(all, all[i]), all[i].link, how),
+                    kTableColumns, 0);
+  }
+  if (all.empty()) return text;
+  text += wrapped(
+      "The prediction takes computing, updates and messages as this machine measured them alone, before the runs, and "
+      "says nothing of this machine's load. All other figures were measured here, in the runs.",
+      kTableColumns, 0);
+  std::map<std::string, std::vector<std::string>> missing;  // by reason
+  for (const Row& row : rows)
+    if (!row.predicted.front().step_s) missing[row.predicted.front().reason].push_back(row.entry.label);
+  for (const auto& [reason, labels] : missing)
+    text += wrapped(fmt::format("no prediction of {}: {}", fmt::join(labels, ", "), reason), kTableColumns, 2);
+  return text;
+}
+
 }  // namespace
 
 TextTable main_table(const std::vector<Row>& rows) {
   const bool several = several_runs(rows);
   const ModelColumns columns = model_columns(rows);
-  std::vector<std::string> names{"strategy", std::string(columns.rate_name), "ms/step"};
+  std::vector<std::string> names{"strategy"};
+  if (!rows.empty())
+    for (const PredictedStep& step : rows.front().predicted)
+      names.push_back(predicted_title(rows.front().predicted, step));
+  const std::size_t predicted = names.size() - 1;
+  names.insert(names.end(), {std::string(columns.rate_name), "ms/step"});
   if (several) names.emplace_back("spread");
   for (const std::string_view name :
        {std::string_view("exposed"), std::string_view("bytes/step"), std::string_view("peak MiB"),
@@ -51,8 +91,10 @@ TextTable main_table(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     const Summary& first = row.runs.front();
     const Spread step = row.spread(&Summary::step_seconds);
-    std::vector<std::string> cells{row.entry.label, time_cell(row, number(row.spread(columns.rate).median, 0)),
-                                   time_cell(row, number(step.median * 1e3, 3))};
+    std::vector<std::string> cells{row.entry.label};
+    for (const PredictedStep& at : row.predicted) cells.push_back(at.step_s ? number(*at.step_s * 1e3, 2) : kNothing);
+    cells.push_back(time_cell(row, number(row.spread(columns.rate).median, 0)));
+    cells.push_back(time_cell(row, number(step.median * 1e3, 3)));
     if (several) cells.push_back(row.runs.size() > 1 ? percent(step.relative()) : kNothing);
     for (std::string& cell :
          std::vector<std::string>{time_cell(row, number(row.spread(&Summary::exposed_seconds).median * 1e3, 3)),
@@ -62,7 +104,8 @@ TextTable main_table(const std::vector<Row>& rows) {
       cells.push_back(std::move(cell));
     table.add(std::move(cells));
     if (row.entry.job.servers == 0) continue;
-    cells = {"  servers", "", ""};
+    cells.assign(3 + predicted, "");
+    cells.front() = "  servers";
     if (several) cells.emplace_back();
     cells.emplace_back();
     cells.push_back(marked(count(moved_bytes(row, kServers)), bytes_ok(row, kServers)));
@@ -75,10 +118,10 @@ TextTable main_table(const std::vector<Row>& rows) {
 std::string legend(const std::vector<Row>& rows) {
   const ModelColumns columns = model_columns(rows);
   const bool text_model = columns.rate == &Summary::tokens_per_second;
-  std::string text =
-      text_model
-          ? "tokens/s: training tokens a second, all workers together, over the time of their steps; start-up,\n"
-          : "samples/s: training samples a second, all workers together, over the time of their steps; start-up,\n";
+  std::string text = predicted_legend(rows);
+  text += text_model
+              ? "tokens/s: training tokens a second, all workers together, over the time of their steps; start-up,\n"
+              : "samples/s: training samples a second, all workers together, over the time of their steps; start-up,\n";
   text +=
       "evaluations and checkpoints do not count. ms/step: median step of the slowest worker.\n"
       "exposed: ms of a step that the worker which waits most waits for communication, median over steps.\n"

@@ -11,7 +11,7 @@ namespace psring::cli {
 /// The most columns of a terminal that a line of the table takes.
 inline constexpr std::size_t kTableColumns = 100;
 
-/// One line for each row, and one for its servers: speed, bytes, memory, equality, result, bottleneck. `plain` makes it
+/// One line for each row, and one for its servers: predicted steps, speed, bytes, memory, equality, result, bottleneck. `plain` makes it
 /// at most kTableColumns wide, whatever the figures are.
 TextTable main_table(const std::vector<Row>& rows);
 /// Explains the columns.

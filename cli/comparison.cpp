@@ -73,13 +73,14 @@ StepFigures Row::step() const {
   const JobOptions& job = entry.job;
   const auto steps = static_cast<double>(run.steps);
   const bool sleeps = worker::parse_compute(job.compute).has_value();
-  const std::size_t server_threads = job.standalone_servers() * job.server_threads;
+  const auto here = [&](std::size_t processes) { return (processes + hosts - 1) / hosts; };
+  const std::size_t server_threads = here(job.standalone_servers()) * job.server_threads;
   StepFigures step{.step_s = spread(&Summary::step_seconds).median,
                    .exposed_s = spread(&Summary::exposed_seconds).median,
                    .sockets = !job.link.empty() || net::parse_way(job.transport) == net::Way::tcp,
                    .link_bytes_per_s = job.link.empty() ? 0 : net::parse_link(job.link).bits_per_second / 8,
                    .memory_bytes_per_s = memory_bytes_per_s,
-                   .threads = (sleeps ? 0 : job.workers * job.threads) + server_threads,
+                   .threads = (sleeps ? 0 : here(job.workers) * job.threads) + server_threads,
                    .processors = processors,
                    .others = spread_of(others).median,
                    .sleeps = sleeps,

@@ -35,15 +35,28 @@ struct Spread {
 };
 Spread spread_of(std::vector<double> values);
 
+/// A row's step on a cluster with one process a host, as the cost model predicts it.
+struct PredictedStep {
+  std::string link = {};              ///< between hosts, as --predict-link names it
+  bool encrypted = false;             ///< the link
+  std::optional<double> step_s = {};  ///< none: the cost model cannot predict the row
+  double compute_s = 0;               ///< part of the step
+  double exposed_s = 0;               ///< communication that computing does not hide
+  std::string bound = {};             ///< as psring plan names it
+  std::string reason = {};            ///< why there is no prediction
+};
+
 /// An entry with the summaries of its runs; at least one.
 struct Row {
   Entry entry;
   std::vector<Summary> runs;
   Equality equality = Equality::none;
-  std::optional<double> largest_difference;  ///< between a parameter and the reference's, over all runs
-  double memory_bytes_per_s = 0;             ///< bandwidth of the host, at the bytes that the job holds
-  std::size_t processors = 1;                ///< processors of the host
-  std::vector<double> others;                ///< processors that other programs took, for each run
+  std::optional<double> largest_difference;   ///< between a parameter and the reference's, over all runs
+  double memory_bytes_per_s = 0;              ///< bandwidth of the host, at the bytes that the job holds
+  std::size_t processors = 1;                 ///< processors of the host
+  std::size_t hosts = 1;                      ///< that share the job's processes; this host has the most
+  std::vector<double> others;                 ///< processors that other programs took, for each run
+  std::vector<PredictedStep> predicted = {};  ///< for each link of --predict-link
 
   /// The spread of a figure over the runs.
   Spread spread(double Summary::*figure) const;

@@ -50,7 +50,7 @@ bool any_clash(const std::string& strategy, const std::vector<Resolved>& points,
 }  // namespace
 
 std::vector<Entry> make_entries(const options::Given& given, const std::vector<std::string>& strategies, Sweep& sweep,
-                                const App& app) {
+                                const App& app, bool loopback) {
   std::vector<Entry> entries;
   std::map<Sweep::Point, LeftOut> unused;  // options that all strategies so far leave out
   refuse_duplicates(strategies, given);
@@ -65,7 +65,7 @@ std::vector<Entry> make_entries(const options::Given& given, const std::vector<s
       Resolved resolved{.point = point, .left_out = {}, .job = {}};
       options::Given all = word.axes;
       all.insert(given.begin(), given.end());
-      resolved.job = resolve(all, word.strategy, *kind, &resolved.left_out, true);
+      resolved.job = resolve(all, word.strategy, *kind, &resolved.left_out, loopback);
       LeftOut& unused_here = unused.try_emplace(point, resolved.left_out).first->second;
       std::erase_if(unused_here, [&](const auto& flag) { return !resolved.left_out.contains(flag.first); });
       for (const auto& [flag, line] : resolved.left_out) idle.insert(flag);
@@ -89,16 +89,21 @@ std::vector<Entry> make_entries(const options::Given& given, const std::vector<s
   return entries;
 }
 
-std::optional<JobOptions> reference_of(const Entry& entry) {
-  if (entry.kind->one_worker || entry.job.aggregate != "mean") return std::nullopt;
-  JobOptions job = entry.job;
+JobOptions one_process(const JobOptions& of) {
+  JobOptions job = of;
   for (const options::Group& group : options::groups())
     for (const options::Option& option : group.options)
       if (option.exchange_only) options::reset(job, option);
-  job.virtual_workers = entry.job.data_workers();
   job.workers = 1;
   job.servers = 0;
   job.strategy = "single";
+  return job;
+}
+
+std::optional<JobOptions> reference_of(const Entry& entry) {
+  if (entry.kind->one_worker || entry.job.aggregate != "mean") return std::nullopt;
+  JobOptions job = one_process(entry.job);
+  job.virtual_workers = entry.job.data_workers();
   if (entry.kind->at_owner && job.accumulate > 1) job.accumulate_at = "owner";
   return job;
 }

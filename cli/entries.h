@@ -24,9 +24,13 @@ struct Entry {
   }
 };
 
-/// Makes all entries, strategy by strategy, and checks every one of them. Throws usage or data.
+/// Makes all entries, strategy by strategy, and checks every one of them. `loopback`: the jobs stay on this host.
+/// Throws usage or data.
 std::vector<Entry> make_entries(const options::Given& given, const std::vector<std::string>& strategies, Sweep& sweep,
-                                const App& app);
+                                const App& app, bool loopback = true);
+
+/// Returns the job as one process runs it: without servers, and with the defaults of the options of an exchange.
+JobOptions one_process(const JobOptions& job);
 
 /// Returns the job of virtual workers whose result must have the same bits, or similar values if the strategy is not
 /// exact. Options of the exchange have their defaults in it. Returns nullopt for one process, and for an update that is

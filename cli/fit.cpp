@@ -51,11 +51,6 @@ LinkFigures measure_peer(const FitFlags& flags) {
   return asker.measure(kLinkMeasure);
 }
 
-std::string unit_of(const std::string& line) {
-  if (line.starts_with("compute.")) return "FLOP";
-  return line.starts_with("update.") || line.starts_with("server.") ? "element" : "byte";
-}
-
 bench::Fit measure(const FitFlags& flags, const App& app) {
   bench::Fit fit = fit_of_program();
   if (!flags.peer.empty()) add_link(measure_peer(flags), fit);
@@ -70,7 +65,7 @@ bench::Fit measure(const FitFlags& flags, const App& app) {
   bench::measure_aggregation(measured);
   bench::measure_updates(measured);
   bench::measure_copies(measured);
-  for (const auto& [name, points] : measured) fit.lines[name] = bench::fit_line(points, unit_of(name));
+  fit.lines.merge(bench::fit_lines(measured));
   const auto usual = model_of(kUsualModel);
   fit.factors["slowdown"] = bench::measure_slowdown(*usual, kUsualBatch);
   fit.factors["deviation"] = bench::measure_deviation(*usual, kUsualBatch);

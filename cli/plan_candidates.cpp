@@ -82,13 +82,6 @@ JobOptions job_of(const PlanInput& input, const MeshWord& word, const worker::St
   return job;
 }
 
-/// The processes that cut each unit.
-std::size_t owners_of(const JobOptions& job, const worker::StrategyKind& kind, const bench::Mesh& mesh) {
-  if (kind.servers) return job.servers;
-  if (!kind.ring) return 1;
-  return job.shard_group == "host" ? mesh.workers_per_host : job.shard_owners().value_or(job.data_workers());
-}
-
 bench::HostCosts costs_of(const PlanInput& input, const JobOptions& job, const bench::Mesh& mesh) {
   bench::HostCosts costs = input.fit ? bench::fitted_costs(*input.fit, job, mesh.hosts > 1) : bench::HostCosts{};
   costs.device = input.device;
@@ -319,6 +312,12 @@ void find_rows(std::vector<std::unique_ptr<Candidates>>& strategies) {
 bool comes_first(const PlanRow& a, const PlanRow& b) { return a.fits != b.fits ? a.fits : a.per_host() > b.per_host(); }
 
 }  // namespace
+
+std::size_t owners_of(const JobOptions& job, const worker::StrategyKind& kind, const bench::Mesh& mesh) {
+  if (kind.servers) return job.servers;
+  if (!kind.ring) return 1;
+  return job.shard_group == "host" ? mesh.workers_per_host : job.shard_owners().value_or(job.data_workers());
+}
 
 PlanRows plan_rows(const PlanInput& input, const App& app) {
   refuse_duplicates(input.strategies, input.job);

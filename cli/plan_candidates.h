@@ -65,6 +65,9 @@ struct PlanRows {
 /// along the data axis. None that the model's layers do not allow, and none if a mesh was given.
 std::vector<std::string> proposed_meshes(const PlanInput& input, const App& app);
 
+/// The processes that cut each unit of a job.
+std::size_t owners_of(const JobOptions& job, const worker::StrategyKind& kind, const bench::Mesh& mesh);
+
 /// Evaluates all strategies with the options that matter to each. For each number of servers, shard group, compression
 /// and precision, one row remains: the fastest that fits into memory. If none fits, activation checkpointing and
 /// micro-batches are tried. Throws usage if no row is left.

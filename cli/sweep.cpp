@@ -18,7 +18,8 @@ std::vector<std::string> split(const std::string& text) {
   return values;
 }
 
-/// Splits a list of links. A delay belongs to the rate before it: 1gbit,0.2ms,10gbit has two links.
+}  // namespace
+
 std::vector<std::string> split_links(const std::string& text) {
   std::vector<std::string> links;
   for (std::string& part : split(text)) {
@@ -31,8 +32,6 @@ std::vector<std::string> split_links(const std::string& text) {
   }
   return links;
 }
-
-}  // namespace
 
 struct Sweep::State {
   struct List {

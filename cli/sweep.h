@@ -10,6 +10,9 @@
 
 namespace psring::cli {
 
+/// Splits a list of links. A delay belongs to the rate before it: 1gbit,0.2ms,10gbit has two links.
+std::vector<std::string> split_links(const std::string& text);
+
 /// Lists in the options of a command: `--workers 2,4,8 --servers 1,n` stands for every combination, one point each; n
 /// is the point's number of workers. An option whose values hold commas takes no list (options::Option::list), and
 /// neither does `--units` if the value has sets of layers, such as 0+3,1+2.

@@ -44,9 +44,9 @@ double median_seconds(const std::function<void()>& call, Nanoseconds at_least) {
   return median_of(std::move(times));
 }
 
-void measure_layers(const worker::Model& model, std::size_t batch, DType type, Measured& into) {
+void measure_layers(const worker::Model& model, std::size_t batch, DType type, Measured& into, std::size_t threads) {
   constexpr std::size_t kSteps = 7;
-  ModelStep step(model, batch, type);
+  ModelStep step(model, batch, type, threads);
   std::vector<std::vector<double>> forward(step.layers());
   std::vector<std::vector<double>> backward(step.layers());
   step.run();
@@ -84,13 +84,15 @@ void measure_aggregation(Measured& into) {
   }
 }
 
-void measure_updates(Measured& into) {
+void measure_updates(Measured& into, const std::set<std::string>& only) {
   const std::map<std::string, std::shared_ptr<optim::Optimizer>> rules{
       {"sgd", optim::make_sgd({})},         {"sgd-momentum", optim::make_sgd({.momentum = 0.9})},
       {"adagrad", optim::make_adagrad({})}, {"rmsprop", optim::make_rmsprop({})},
       {"adam", optim::make_adam({})},       {"adamw", optim::make_adamw({})},
       {"lamb", optim::make_lamb({})}};
-  for (const auto& [name, rule] : rules)
+  for (const auto& [name, rule] : rules) {
+    const std::string line = "update." + name;
+    if (!only.empty() && !only.contains(line)) continue;
     for (const std::size_t elements : kElements) {
       std::vector<float> parameters(elements, 0.1F);
       const std::vector<float> gradient(elements, 1e-3F);
@@ -100,8 +102,9 @@ void measure_updates(Measured& into) {
       const double time =
           median_seconds([&] { rule->apply({.count = 3, .lr = 1e-6F}, parameters, gradient, state, parameters); },
                          std::chrono::milliseconds(15));
-      into["update." + name].push_back({static_cast<double>(elements), time});
+      into[line].push_back({static_cast<double>(elements), time});
     }
+  }
 }
 
 void measure_copies(Measured& into) {
@@ -112,6 +115,15 @@ void measure_copies(Measured& into) {
         median_seconds([&] { std::memcpy(to.data(), from.data(), bytes); }, std::chrono::milliseconds(20));
     into["memory.copy"].push_back({static_cast<double>(bytes), time});
   }
+}
+
+std::map<std::string, CostLine> fit_lines(const Measured& measured) {
+  std::map<std::string, CostLine> lines;
+  for (const auto& [name, points] : measured) {
+    const bool by_elements = name.starts_with("update.") || name.starts_with("server.");
+    lines[name] = fit_line(points, name.starts_with("compute.") ? "FLOP" : by_elements ? "element" : "byte");
+  }
+  return lines;
 }
 
 double measure_deviation(const worker::Model& model, std::size_t batch) {

@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -19,14 +20,17 @@ double median_seconds(const std::function<void()>& call, Nanoseconds at_least);
 /// Measurements by the name of their line.
 using Measured = std::map<std::string, std::vector<TimedSize>>;
 
-/// Measures each layer's forward and backward pass on one thread, with values of this type.
-void measure_layers(const worker::Model& model, std::size_t batch, DType type, Measured& into);
+/// Measures each layer's forward and backward pass, with values of this type.
+void measure_layers(const worker::Model& model, std::size_t batch, DType type, Measured& into, std::size_t threads = 1);
 /// Measures a server's mean of several gradients, by the elements of all gradients.
 void measure_aggregation(Measured& into);
-/// Measures an update by each rule, as servers and workers do it, by elements.
-void measure_updates(Measured& into);
+/// Measures an update by each rule, or only by the rules of these lines, as servers and workers do it, by elements.
+void measure_updates(Measured& into, const std::set<std::string>& only = {});
 /// Measures copies of memory, by bytes.
 void measure_copies(Measured& into);
+/// Fits a line to each of the measurements.
+std::map<std::string, CostLine> fit_lines(const Measured& measured);
+
 /// The relative deviation of a step's time, from the quartiles of many steps: a step that another program interrupted
 /// for long does not count.
 double measure_deviation(const worker::Model& model, std::size_t batch);

@@ -297,16 +297,19 @@ void measure_batches(const std::string& way, const std::function<std::unique_ptr
 
 }  // namespace
 
-void measure_messages(Nanoseconds each, Measured& into) {
+void measure_messages(Nanoseconds each, Measured& into, const std::set<std::string>& only) {
+  const auto wanted = [&](const char* way) { return only.empty() || only.contains(way); };
   const auto measure = [&](const char* way, const MakePair& make, std::optional<net::LinkSpec> shape) {
     measure_hops(way, make, shape, each, into);
     measure_work(way, make, each, into);
   };
   const auto ring = [&](const char* way, bool encrypt, std::optional<net::LinkSpec> shape) {
+    if (!wanted(way)) return;
     measure(
         way, [=] { return std::make_unique<RingPair>(encrypt, shape); }, shape);
   };
   const auto server = [&](const char* way, net::Way by, bool encrypt, std::optional<net::LinkSpec> shape) {
+    if (!wanted(way)) return;
     measure(
         way, [=] { return std::make_unique<ServerPair>(by, encrypt, shape); }, shape);
     measure_batches(

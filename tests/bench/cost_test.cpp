@@ -9,12 +9,14 @@
 #include <psring/bench/cost/closed_forms.h>
 #include <psring/bench/cost/fit.h>
 #include <psring/bench/cost/fitted_costs.h>
+#include <psring/bench/cost/measured_passes.h>
 #include <psring/bench/cost/stations.h>
 #include <psring/bench/cost/stragglers.h>
 #include <psring/common/base/error.h>
 #include <psring/ring/link/plans.h>
 #include <psring/ring/request.h>
 #include <psring/tests/support/temporary_folder.h>
+#include <psring/worker/model/mlp.h>
 #include <psring/worker/server_weights.h>
 
 namespace psring::bench {
@@ -39,6 +41,19 @@ TEST_CASE("BytePS: the optimum lies between all-reduce and one server for each w
       if (k > 0 && n > 2) CHECK(time < byteps_optimum_s(n, k - 1, kBytes, kRate));
     }
   }
+}
+
+TEST_CASE("a pass that was not measured at its size is scaled from the nearest one") {
+  const auto model = worker::make_mlp(Spec::parse("--model", "mlp:64-128-32-8"));
+  const MeasuredPasses measured(model, 4, DType::f32, 1);
+  CHECK(measured.step_s() > 0);
+  const LayerPass whole{"Linear", false, 2.0 * 4 * 64 * 128, 4 * (64 + 128) + 64 * 128 + 128, DType::f32};
+  LayerPass larger = whole;
+  larger.flops *= 1.5;
+  REQUIRE(measured.seconds(whole) > 0);
+  CHECK_THAT(measured.seconds(larger), WithinRel(1.5 * measured.seconds(whole), 1e-9));
+  CHECK_THROWS_WITH(measured.seconds({"Attention", false, 1, 1, DType::f32}),
+                    Catch::Contains("compute.Attention.forward.f32 was not measured"));
 }
 
 JobOptions mixed_job(std::size_t workers, std::size_t standalone) {

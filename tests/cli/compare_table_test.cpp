@@ -14,6 +14,7 @@
 using namespace psring;
 using namespace psring::cli;
 using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
 
 namespace {
 
@@ -127,6 +128,30 @@ TEST_CASE("a row says what was measured and whether it is as predicted") {
         "  servers                            4000000 ✓    1.9 ✓\n");
   CHECK(failures(rows).empty());
   CHECK(rows.front().ok());
+}
+
+TEST_CASE("predicted steps come first, and what was measured here beside them") {
+  std::vector<Row> rows{row("ps", {summary(1'000'000)}), row("mine", {summary(1'000'000)}, 0)};
+  rows[0].predicted = {{.link = "10gbit,20us", .encrypted = true, .step_s = 0.0125, .compute_s = 0.01}};
+  rows[1].predicted = {{.link = "10gbit,20us", .encrypted = true, .reason = "a reason"}};
+  CHECK(main_table(rows).plain(kTableColumns) ==
+        "strategy  cluster samples/s ms/step exposed bytes/step peak MiB equal    acc bound by\n"
+        "-------------------------------------------------------------------------------------\n"
+        "ps          12.50     30000   4.000   1.000  2000000 ✓    1.9 ✓     = 0.7858  compute\n"
+        "  servers                                    4000000 ✓    1.9 ✓\n"
+        "mine            —     30000   4.000   1.000  2000000 ✓    1.9 ✓     = 0.7858  compute\n");
+  CHECK_THAT(legend(rows), StartsWith("cluster: step on a cluster in ms, predicted: one process a host, links of "
+                                      "10gbit,20us, encrypted.\n") &&
+                               Contains("no prediction of mine: a reason\n"));
+  SECTION("two links") {
+    rows[0].predicted.push_back({.link = "100mbit", .step_s = 0.5});
+    rows[1].predicted.push_back({.link = "100mbit", .reason = "a reason"});
+    CHECK_THAT(main_table(rows).plain(kTableColumns), StartsWith("strategy  10gbit,20us 100mbit samples/s ms/step ") &&
+                                                          Contains("ps              12.50  500.00     30000   4.000 "));
+    CHECK_THAT(legend(rows), Contains("links of 10gbit,20us,\nencrypted.\n100mbit: step on a cluster in ms, predicted: "
+                                      "one process a host, links of 100mbit.\n"));
+  }
+  CHECK(widest(legend(rows)) <= kTableColumns);
 }
 
 TEST_CASE("where no row has an accuracy there is the loss") {
