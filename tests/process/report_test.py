@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 MOST_BYTES = 1_500_000
 NASTY = "x<script>alert(1)<!--"
-SECTIONS = ["ran", "owners", "loss", "time", "bytes", "memory", "next", "absent"]
+SECTIONS = ["ran", "cluster", "owners", "loss", "time", "bytes", "memory", "next", "absent"]
 
 
 def document_of(page):
@@ -208,7 +208,7 @@ class Report(ProgramTest):
                 measured = rows[label]["runs"][0]["summary"]["pipeline"]
                 self.assertAlmostEqual(measured["bubble"], sum(worker["bubble"]["median"] for worker in workers) / len(workers), places=6)
                 self.assertAlmostEqual(measured["predicted_bubble"], 1 / 3, places=6)
-        self.drawn(page, document, ["ran", "owners", "mesh", *SECTIONS[2:]])
+        self.drawn(page, document, ["ran", "cluster", "owners", "mesh", *SECTIONS[3:]])
 
     def test_of_servers_in_workers(self):
         """The system counts memory by process: a server within a worker's process has none of its own."""
@@ -237,7 +237,7 @@ class Report(ProgramTest):
             self.assertEqual(len(re.findall(r'"name":"step","ph":"X"', events)), 24)
             held = trace["whole_units"]
             self.assertEqual(sorted(held), ["worker 0", "worker 1"] if row["label"] == "zero3" else [])
-        self.drawn(page, document_of(page), ["ran", "owners", "loss", "time", "timeline", "bytes", "memory", "next", "absent"])
+        self.drawn(page, document_of(page), ["ran", "cluster", "owners", "loss", "time", "timeline", "bytes", "memory", "next", "absent"])
         self.assertGreater(arrows, 0)
         self.waits(document_of(page))
         self.figures(page, {"waits", "timeline-step", "memory-within-0", "step-parts", "flows", "owned-ranges"})
@@ -291,7 +291,7 @@ class Report(ProgramTest):
         self.assertEqual(memory["measured"], memory["predicted"])
         self.assertEqual(memory["ratio"], 2)  # Adam in f32: 4 + 4 bytes are whole, 8 are divided
         self.assertEqual(series["ddp"]["memory"]["ratio"], 1)
-        self.drawn(page, document, ["ran", "owners", "loss", "time", "bytes", "memory", "sweeps", "next", "absent"])
+        self.drawn(page, document, ["ran", "cluster", "owners", "loss", "time", "bytes", "memory", "sweeps", "next", "absent"])
 
     def test_of_asynchrony(self):
         self.assert_done(self.run_program("psring", "train", *TINY, "--strategy", "ps-async", "--steps", 200,

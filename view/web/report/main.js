@@ -7,6 +7,7 @@ import { apply, languageNow, onSystemTheme } from "../common/preferences.js";
 import { absent } from "./absent.js";
 import { asynchrony } from "./asynchrony.js";
 import { bytes } from "./bytes.js";
+import { cluster } from "./cluster.js";
 import { makeContext } from "./context.js";
 import { loss } from "./loss.js";
 import { memory } from "./memory.js";
@@ -19,7 +20,7 @@ import { sweeps } from "./sweeps.js";
 import { time } from "./time.js";
 import { timeline } from "./timeline.js";
 
-const kSections = [ran, owners, mesh, loss, time, timeline, bytes, memory, sweeps, asynchrony, recoveries, next, absent];
+const kSections = [ran, cluster, owners, mesh, loss, time, timeline, bytes, memory, sweeps, asynchrony, recoveries, next, absent];
 
 const doc = JSON.parse(document.getElementById("data").textContent);
 const picks = {};

@@ -3,6 +3,7 @@
 import { h, table } from "../common/dom.js";
 import { bytes, fixed, kNothing, milliseconds, shellWord, short } from "../common/format.js";
 import { section, swatch } from "../common/parts.js";
+import { linksOf, predictedCells } from "./cluster.js";
 import { badge, number } from "./context.js";
 
 const distinct = (values) => [...new Set(values)];
@@ -30,8 +31,9 @@ function glance(ctx) {
   const has = (name) => rows.some((row) => row.run.summary[name] != null);
   const compared = rows.some((row) => row.compare);
   const text = has("tokens_per_second");
+  const links = linksOf(t, rows);
   const columns = [
-    { title: t.strategy }, { title: text ? t.tokens : t.samples, number: true }, { title: t.msStep, number: true },
+    { title: t.strategy }, ...links.map((link) => ({ title: `${t.clusterMs} ${link}`, number: true })), { title: text ? t.tokens : t.samples, number: true }, { title: t.msStep, number: true },
     { title: t.exposedMs, number: true }, { title: t.workerPeak, number: true },
     ...(rows.some((row) => row.run.summary.server_peak_bytes) ? [{ title: t.serverPeak, number: true }] : []),
     ...(compared ? [{ title: t.equal }] : []), { title: t.finalLoss, number: true },
@@ -43,6 +45,7 @@ function glance(ctx) {
     const median = (name, format) => number(ctx, row.compare ? `rows.${row.index}.compare.${name}.median` : own + name, format);
     return [
       h("td", {}, swatch(row.colour), " ", row.label),
+      ...predictedCells(ctx, row, links),
       text ? number(ctx, own + "tokens_per_second", (v) => fixed(v, 0)) : median("samples_per_second", (v) => fixed(v, 0)),
       median("step_s", milliseconds), median("exposed_comm_s", milliseconds),
       number(ctx, own + "worker_peak_bytes", bytes),

@@ -4,7 +4,7 @@ export const en = {
   title: "psring report", language: "中文", dark: "Dark", light: "Light", save: "Save as", all: "All strategies", show: "Show",
   strategy: "strategy", process: "process", step: "step", seconds: "seconds", worker: "worker", server: "server",
   table: "All figures as a table", run: "run", runsNote: (n) => `${n} runs of each row: the tables at the top show medians, the figures show run 1.`,
-  nav: { ran: "What ran", owners: "Who owns what", mesh: "Mesh", loss: "Loss", time: "Time", timeline: "One step", bytes: "Bytes", memory: "Memory", sweeps: "Sweeps", asynchrony: "Asynchrony", recoveries: "Recoveries", next: "What to try", absent: "Not recorded" },
+  nav: { ran: "What ran", cluster: "On a cluster", owners: "Who owns what", mesh: "Mesh", loss: "Loss", time: "Time", timeline: "One step", bytes: "Bytes", memory: "Memory", sweeps: "Sweeps", asynchrony: "Asynchrony", recoveries: "Recoveries", next: "What to try", absent: "Not recorded" },
 
   ranTitle: "What ran", command: "command", version: "version", hosts: "hosts", processors: "processors", link: "link", seed: "seed",
   model: "model", data: "data", noLink: "not shaped", unfinished: "not finished", shared: "memory, or TCP as it is",
@@ -13,6 +13,8 @@ export const en = {
   equal: "equal", accuracy: "accuracy", perplexity: "perplexity", finalLoss: "final loss", testLoss: "test loss", losses: "losses",
   badges: { "=": "equal to single with as many virtual workers, bit for bit", "≈": "the same arithmetic in another order", inexact: "the result depends on timing, or on compression", "✗": "differs, and should not", "—": "not compared" }, badgeTexts: {},
   stepOf: (step) => `step ${step}`,
+  clusterTitle: "Step on a cluster, predicted", clusterMs: "cluster ms,", measuredHere: "measured here", encrypted: "encrypted", computingAlone: "computing", restOfStep: "updates, and communication that nothing hides",
+  clusterFigure: "A step with one process a host", clusterCaption: "Bars of two colours: the cost model's step with one process a host and this link. Computing, updates and messages take what this machine measured alone, before the runs. Grey: the median step that was measured here, where processes share this machine's processors and memory.",
   ownersTitle: "Who owns which range, and who sends what to whom",
   meshTitle: "The mesh, and the bubble",
   copies: "copies", tensorRanks: "tensor ranks", stages: "stages", schedule: "schedule", microBatches: "micro-batches", inFlightMicros: "in flight",

@@ -6,7 +6,7 @@ export const zh = {
   title: "psring 报告", language: "English", dark: "深色", light: "浅色", save: "另存为", all: "所有策略", show: "显示",
   strategy: "策略", process: "进程", step: "步", seconds: "秒", worker: "worker", server: "server",
   table: "全部数据的表格", run: "运行", runsNote: (n) => `每行运行 ${n} 次：上方的表是中位数，各图是第 1 次运行。`,
-  nav: { ran: "运行了什么", owners: "谁拥有什么", mesh: "网格", loss: "损失", time: "时间", timeline: "一步", bytes: "字节", memory: "内存", sweeps: "扫描", asynchrony: "异步", recoveries: "恢复", next: "下一步", absent: "未记录" },
+  nav: { ran: "运行了什么", cluster: "在集群上", owners: "谁拥有什么", mesh: "网格", loss: "损失", time: "时间", timeline: "一步", bytes: "字节", memory: "内存", sweeps: "扫描", asynchrony: "异步", recoveries: "恢复", next: "下一步", absent: "未记录" },
 
   ranTitle: "运行了什么", command: "命令", version: "版本", hosts: "主机", processors: "处理器", link: "链路", seed: "种子",
   model: "模型", data: "数据", noLink: "未限速", unfinished: "未结束", shared: "内存，或原样的 TCP",
@@ -15,6 +15,8 @@ export const zh = {
   equal: "相等", accuracy: "准确率", perplexity: "困惑度", finalLoss: "最终损失", testLoss: "测试损失", losses: "丢失",
   badges: { "=": "与同样多虚拟 worker 的 single 逐位相同", "≈": "相同的运算，次序不同", inexact: "结果取决于时序或压缩", "✗": "不同，而本应相同", "—": "未比较" }, badgeTexts: { inexact: "不精确" },
   stepOf: (step) => `第 ${step} 步`,
+  clusterTitle: "集群上的一步，预测", clusterMs: "集群毫秒，", measuredHere: "本机实测", encrypted: "加密", computingAlone: "计算", restOfStep: "更新，以及没有被遮住的通信",
+  clusterFigure: "每台主机一个进程时的一步", clusterCaption: "双色条：代价模型给出的一步，每台主机一个进程，使用该链路；计算、更新和消息的代价由本机在各次运行之前单独测得。灰条：本机实测的一步（中位数），各进程共用本机的处理器和内存。",
   ownersTitle: "谁拥有哪个区间，谁向谁发送什么",
   meshTitle: "网格与气泡",
   copies: "模型副本", tensorRanks: "张量 rank", stages: "阶段", schedule: "调度", microBatches: "微批", inFlightMicros: "在途微批",
