@@ -1,6 +1,10 @@
 """Hosts that are network namespaces of this machine."""
 
+import json
+import pathlib
 import subprocess
+import sys
+import tempfile
 
 
 def run(*words, check=True):
@@ -50,3 +54,19 @@ class Hosts:
     def start(self, host, *words):
         command = ["ip", "netns", "exec", self.names[host], *(str(word) for word in words)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def run_job(binary, rate, workers, servers, options):
+    """Runs a job with each worker and standalone server on a host of its own. Returns the lines of its metrics."""
+    binaries = pathlib.Path(binary).parent
+    with tempfile.TemporaryDirectory() as folder, Hosts(workers + servers, rate) as hosts:
+        run(binary, "keygen", f"{folder}/job.key")
+        flags = ["--key", f"{folder}/job.key"]
+        coordinator = hosts.start(0, binary, "coordinator", "--listen", "10.231.2.1:0", *flags, "--out", f"{folder}/run", *options)
+        endpoint = coordinator.stdout.readline().split()[2].rstrip(":")
+        for host in range(1, 1 + workers + servers):
+            role = "worker" if host <= workers else "server"
+            hosts.start(host, binaries / f"psring-{role}", "--rdzv-endpoint", endpoint, *flags)
+        if coordinator.wait(300) != 0:
+            sys.exit(f"{' '.join(map(str, options))}: {coordinator.stdout.read()}")
+        return [json.loads(line) for line in open(f"{folder}/run/metrics.jsonl")]
