@@ -124,7 +124,7 @@ std::string legend(const std::vector<Row>& rows) {
               : "samples/s: training samples a second, all workers together, over the time of their steps; start-up,\n";
   text +=
       "evaluations and checkpoints do not count. ms/step: median step of the slowest worker.\n"
-      "exposed: ms of a step that the worker which waits most waits for communication, median over steps.\n"
+      "exposed: ms per step that the most-delayed worker only waits for communication, median over steps.\n"
       "bytes/step: payload sent and received by the worker that moves most, and by all servers together.\n"
       "peak: booked memory of the largest worker, the largest server. ✓ as the formulas predict, ✗ not.\n"
       "equal: = the final parameters have the bits of single --virtual-workers n, ≈ its arithmetic in\n"

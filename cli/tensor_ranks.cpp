@@ -25,7 +25,7 @@ constexpr Nanoseconds kSeen = std::chrono::seconds(1);      ///< from a rank's e
 constexpr Nanoseconds kLook = std::chrono::seconds(1);      ///< between two looks for ranks that are stopped
 constexpr Nanoseconds kEnding = std::chrono::seconds(30);   ///< from this rank's end to the others' ends
 
-/// Holds back the signals that end this process, until the end of its life: what has to be removed before is removed.
+/// Blocks termination signals until clean-up is done, for the lifetime of the object.
 /// A signal that is ignored (nohup, a script's background) ends nothing, and is not held back: blocked, it would stay
 /// pending as if it had come to end the process.
 class HeldSignals {

@@ -41,8 +41,8 @@ class ClientProtocol {
   /// Asks every server to take the layout. `initial_by_worker`: worker 0 will send `initial` values.
   void open(std::uint64_t seed, bool initial_by_worker, Frames& out);
   bool opened() const { return !layout_bytes_.empty() && layouts_missing_.empty(); }
-  /// Once open: where this worker goes on, the least of all servers' (Shard). Of a job that begins: where it begins.
-  /// Under bsp some servers may be one version further, and have this one still.
+  /// Version to resume from, once open: the minimum over servers (Shard), or the first version of a new job. Under bsp
+  /// some servers may be one version further, and still have this one.
   std::uint64_t version() const;
   /// How a server that is at `version` says that losses are scaled there (optim::LossScaler); empty: they are not.
   std::span<const std::byte> loss_scale() const;

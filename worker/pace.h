@@ -12,7 +12,8 @@
 
 namespace psring::worker {
 
-/// `model`, or `sleep:50ms`: what a step's forward and backward are. Nothing: the model's. Throws usage.
+/// Parses --compute: `model`, or `sleep:50ms` for the duration of a step's forward and backward. Returns nullopt for
+/// real computation. Throws usage.
 std::optional<Nanoseconds> parse_compute(const std::string& text);
 
 /// How fast a worker computes: as it does, or as --compute sleep and --fault slow and jitter say. Waiting takes no

@@ -80,8 +80,8 @@ class PsClient {
   /// The mean staleness of this worker's gradients, over the pieces that servers have told of since the last call: the
   /// number of others' updates between the values that a gradient was computed from and its own update.
   double take_staleness();
-  /// Has every server write its part of the checkpoint of a version, and waits until they and so many other workers
-  /// have written theirs. REQUIRES: worker 0's; nothing that leads to a later version was pushed.
+  /// Has every server save its part of the checkpoint of a version. Waits until all servers and `others` workers have
+  /// saved. REQUIRES: worker 0's; nothing that leads to a later version was pushed.
   void save(std::uint64_t version, std::size_t others);
   /// Tells them that this worker has written its own part. REQUIRES: another worker's.
   void written(std::uint64_t version);

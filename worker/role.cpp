@@ -196,8 +196,8 @@ struct WorkerLife {
   std::optional<KeptState> kept;  ///< of the epoch before
 };
 
-/// To the end of the job. What the training has is kept if the job goes on without a lost peer; else the metrics of the
-/// steps that were made are.
+/// Runs the training to the end of the job; keeps its state if the job survives a lost peer, and otherwise the metrics
+/// of the completed steps.
 void run_or_keep(const Membership& member, Training& training, WorkerLife& life, const std::function<void()>& run) {
   try {
     run();

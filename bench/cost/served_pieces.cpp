@@ -17,7 +17,7 @@ bool has(const TimedJob& job, bool standalone) {
   return standalone ? job.job.standalone_servers() > 0 : job.job.standalone_servers() < job.job.servers;
 }
 
-/// By how much pieces are larger than the real ones. In stages 2 and 3 a step exchanges each piece once for each
+/// Ratio of simulated to real piece size. In stages 2 and 3 a step exchanges each piece once for each
 /// micro-batch.
 double coarseness(const TimedJob& job) {
   const double times = job.kind.at_owner ? static_cast<double>(job.job.accumulate) : 1;

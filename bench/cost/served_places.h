@@ -31,8 +31,8 @@ class ServedPlaces {
   double stands_for(std::size_t place) const;
   /// The rank of one of the real servers.
   std::size_t rank_of(std::size_t server) const { return server < standalone_ ? 0 : first_colocated_; }
-  /// A message between a worker and a colocated server stands for as many bytes as this times its own: fewer of more
-  /// hosts' messages stay on their host.
+  /// Factor by which the bytes of a simulated message between a worker and a colocated server represent real ones:
+  /// with more hosts, fewer messages stay on their host.
   double bytes_factor(std::size_t worker, std::size_t server_place) const;
   const net::LinkSpec& between() const { return between_; }
   const net::LinkSpec& within() const { return within_; }

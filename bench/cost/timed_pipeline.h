@@ -27,7 +27,7 @@ class TimedPipeline {
   ~TimedPipeline();
 
   /// Plays some steps of all stages: each acts in the order of its plan (worker::plan_stage), and waits for the
-  /// messages of its neighbours. Returns a step once all queues are as they stay.
+  /// messages of its neighbours. Returns the step time in steady state.
   TimedPeriod play();
 
  private:

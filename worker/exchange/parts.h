@@ -72,7 +72,7 @@ class Updates {
   virtual void start() {}
   /// The mean gradients of these units are here.
   virtual void landed(Range /*units*/, Step /*step*/) {}
-  /// All of the step's are: on return the updates that this process makes are made.
+  /// All gradients of the step have landed; on return this process has applied its updates.
   virtual void finish(Step step) = 0;
   virtual optim::LossScaler loss_scaler() = 0;
   /// See Saving::state.

@@ -99,7 +99,7 @@ struct Plan {
   Mesh mesh = {};           ///< of all workers
   DataRank data_rank;       ///< in the data-parallel group
   std::size_t workers = 1;  ///< size of the data-parallel group: n in every formula
-  std::uint64_t steps = 0;  ///< the run ends after as many
+  std::uint64_t steps = 0;  ///< number of steps in the run
   OptimizerPlan optimizer;
   Consistency consistency = {};
   StalenessRemedy remedy = {};
