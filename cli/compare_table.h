@@ -11,8 +11,8 @@ namespace psring::cli {
 /// The most columns of a terminal that a line of the table takes.
 inline constexpr std::size_t kTableColumns = 100;
 
-/// One line for each row, and one for its servers: predicted steps, speed, bytes, memory, equality, result, bottleneck. `plain` makes it
-/// at most kTableColumns wide, whatever the figures are.
+/// One line for each row, and one for its servers: predicted steps, speed, bytes, memory, equality, result, bottleneck.
+/// `plain` makes it at most kTableColumns wide, whatever the figures are.
 TextTable main_table(const std::vector<Row>& rows);
 /// Explains the columns.
 std::string legend(const std::vector<Row>& rows);

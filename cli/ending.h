@@ -19,8 +19,8 @@ std::optional<std::filesystem::path> newest_checkpoint(const JobOptions& job);
 std::string ending(const std::filesystem::path& folder, const JobOptions& job,
                    const net::control::Interruption& interrupted, const std::string& log, bool resumable);
 
-/// Removes what processes that were killed have left half written in a run folder: unfinished checkpoints of the run, and
-/// files under their temporary names. REQUIRES: none of the job's processes runs any more.
+/// Removes what processes that were killed have left half written in a run folder: unfinished checkpoints of the run,
+/// and files under their temporary names. REQUIRES: none of the job's processes runs any more.
 void remove_unfinished(const std::filesystem::path& folder, const JobOptions& job);
 
 }  // namespace psring::cli

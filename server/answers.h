@@ -13,7 +13,8 @@ namespace psring::server {
 net::FrameHeader answer_to(const net::FrameHeader& asked, net::FrameType type);
 /// Writes staleness and lag of the asker's last gradient into an answer.
 void set_staleness(const Staleness& gradient, net::FrameHeader& answer);
-/// The answer to a request that is refused; see common/net/failed_frame.h. The line is cut to 1024 bytes, which transports copy.
+/// The answer to a request that is refused; see common/net/failed_frame.h. The line is cut to 1024 bytes, which
+/// transports copy.
 net::Outgoing failed(const net::FrameHeader& asked, const Error& error);
 
 }  // namespace psring::server

@@ -245,9 +245,7 @@ class ControlLink::Impl {
     const std::scoped_lock lock(changed_mutex_);
     if (changed_) changed_();
   }
-  std::uint64_t received_bytes() const {
-    return options_.bytes == nullptr ? 0 : options_.bytes->received_bytes();
-  }
+  std::uint64_t received_bytes() const { return options_.bytes == nullptr ? 0 : options_.bytes->received_bytes(); }
   bool is_gone() const {
     return ask([](const ControlMember& member) { return member.gone().has_value(); });
   }

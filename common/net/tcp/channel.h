@@ -35,12 +35,12 @@ struct TcpOptions {
 /// pooled memory. On a link of several streams, frame k travels on stream k mod n and is delivered in its turn; one
 /// early frame of each stream is held back, so places may be asked for that many frames ahead.
 ///
-/// Clients that have not proved the key cost at most 8 KiB each, and there are at most 1024 of them: one more pushes out
-/// another (most_crowding), and each is dropped after `handshake_timeout`. A peer that breaks the protocol loses its link:
-/// try_receive throws protocol, and reaches() is false from then on. When a link ends, or the other end's TCP is
-/// silent, try_receive delivers the frames that have arrived, and then throws peer_lost once, naming peer and address;
-/// frames that are sent in between are dropped. A peer that opens a second link is refused, unless the old link is
-/// broken or belongs to a lower incarnation.
+/// Clients that have not proved the key cost at most 8 KiB each, and there are at most 1024 of them: one more pushes
+/// out another (most_crowding), and each is dropped after `handshake_timeout`. A peer that breaks the protocol loses
+/// its link: try_receive throws protocol, and reaches() is false from then on. When a link ends, or the other end's TCP
+/// is silent, try_receive delivers the frames that have arrived, and then throws peer_lost once, naming peer and
+/// address; frames that are sent in between are dropped. A peer that opens a second link is refused, unless the old
+/// link is broken or belongs to a lower incarnation.
 ///
 /// The destructor waits for at most a second until the other ends' kernels have all bytes that were sent. It does not
 /// wait during stack unwinding, or after a link was lost.
