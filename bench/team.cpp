@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
-#include <fstream>
 #include <limits>
 
 #include <fmt/format.h>
@@ -11,6 +10,7 @@
 #include <psring/bench/report.h>
 #include <psring/bench/team.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/text.h>
 #include <psring/common/net/unix_socket.h>
 
 namespace psring::bench {
@@ -141,8 +141,8 @@ void Team::ended(const ProcessExit& exit) {
 /// Launchers print frames around messages: returns the first line with a letter, else "".
 std::string Team::message_from(const ProcessExit& exit) const {
   if (exit.name != name_) return message_of(exit);
-  std::ifstream log(log_folder_ / (exit.name + ".log"));
-  for (std::string line; std::getline(log, line);)
+  LineReader log(log_folder_ / (exit.name + ".log"), LineReader::IfMissing::no_lines);
+  for (std::string line; log.next(line);)
     if (std::any_of(line.begin(), line.end(), [](unsigned char c) { return std::isalpha(c) != 0; })) return line;
   return "";
 }

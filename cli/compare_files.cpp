@@ -10,6 +10,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/text.h>
 #include <psring/view/folders.h>
 
 namespace psring::cli {
@@ -233,10 +234,7 @@ void write_comparison(const std::filesystem::path& folder, const std::vector<std
 }
 
 bool is_unfinished_comparison(const std::filesystem::path& folder) {
-  std::ifstream in(folder / "compare.json");
-  std::ostringstream text;
-  text << in.rdbuf();
-  const std::optional<Json> json = Json::try_parse(text.str());
+  const std::optional<Json> json = Json::try_parse(read_whole_if_present(folder / "compare.json").value_or(""));
   return json && json->is_object() && !json->value("ended", true);
 }
 
@@ -257,8 +255,8 @@ void write_metrics_csv(const std::filesystem::path& folder, const std::vector<Ro
   for (const Row& row : rows)
     for (std::size_t r = 0; r < row.runs.size(); ++r) {
       const auto file = folder / run_folder_of(row.entry.label, r, runs) / "metrics.jsonl";
-      std::ifstream in(file);
-      for (std::string line; std::getline(in, line);) {
+      LineReader lines(file.string(), LineReader::IfMissing::no_lines);
+      for (std::string line; lines.next(line);) {
         const std::optional<Json> json = Json::try_parse(line);
         if (!json) fail(ErrorKind::data, "{}: a line is not JSON", file.string());
         cells = {row.entry.label, std::to_string(r + 1)};

@@ -1,12 +1,11 @@
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <map>
-#include <sstream>
 
 #include <psring/cli/comparison.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/proc/data_links.h>
 #include <psring/worker/model/safetensors.h>
@@ -161,13 +160,7 @@ double largest_difference(const std::filesystem::path& a, const std::filesystem:
 }
 
 bool same_bytes(const std::filesystem::path& a, const std::filesystem::path& b) {
-  const auto read = [](const std::filesystem::path& file) {
-    std::ifstream in(file, std::ios::binary);
-    std::ostringstream text;
-    if (!(text << in.rdbuf())) fail(ErrorKind::data, "{}: cannot read", file.string());
-    return text.str();
-  };
-  return read(a) == read(b);
+  return read_whole(a) == read_whole(b);
 }
 
 }  // namespace psring::cli

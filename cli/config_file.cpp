@@ -1,11 +1,10 @@
 #include <algorithm>
 #include <map>
-#include <span>
 #include <string_view>
 
 #include <psring/cli/config_file.h>
 #include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
+#include <psring/common/base/text.h>
 
 namespace psring::cli {
 namespace {
@@ -76,14 +75,9 @@ class Line {
   std::string place_;
 };
 
-std::string read_text(const std::string& name) {
+std::string text_of(const std::string& file) {
   try {
-    const InputFile file(name);
-    if (file.size_bytes() > kMostBytes)
-      fail(ErrorKind::data, "{}: {} bytes, at most {} expected", name, file.size_bytes(), kMostBytes);
-    std::string text(file.size_bytes(), '\0');
-    file.read(0, std::as_writable_bytes(std::span(text)));
-    return text;
+    return read_text(file, kMostBytes);
   } catch (const Error& error) {
     throw error.with_context("--config");
   }
@@ -96,14 +90,12 @@ std::string config_line(const std::string& file, std::size_t line) {
 }
 
 std::vector<ConfigEntry> read_config_file(const std::string& file) {
-  const std::string text = read_text(file);
+  const std::string text = text_of(file);
   std::vector<ConfigEntry> entries;
   std::map<std::string, std::size_t> lines;
-  std::string_view rest = text;
-  for (std::size_t number = 1; !rest.empty(); ++number) {
-    const std::size_t end = std::min(rest.find('\n'), rest.size());
-    Line line(rest.substr(0, end), config_line(file, number));
-    rest.remove_prefix(std::min(rest.size(), end + 1));
+  std::size_t number = 0;
+  for (const std::string_view content : lines_of(text)) {
+    Line line(content, config_line(file, ++number));
     if (line.is_empty()) continue;
     const std::string key = line.key();
     const auto [first, is_new] = lines.emplace(key, number);

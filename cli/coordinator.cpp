@@ -1,8 +1,6 @@
 #include <climits>
-#include <fstream>
 #include <memory>
 #include <optional>
-#include <sstream>
 
 #include <fcntl.h>
 #include <fmt/ranges.h>
@@ -21,6 +19,7 @@
 #include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/standard_files.h>
+#include <psring/common/base/text.h>
 #include <psring/common/net/address.h>
 #include <psring/common/proc/coordinator_process.h>
 #include <psring/common/proc/coordinator_service.h>
@@ -56,10 +55,11 @@ struct CoordinatorFlags {
 JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
   if (!flags.job_file.empty()) {
     const std::filesystem::path anew = std::filesystem::path(flags.out) / kAnewFile;
-    std::ifstream in(flags.second && std::filesystem::exists(anew) ? anew.string() : flags.job_file);
-    std::ostringstream text;
-    if (!(text << in.rdbuf())) fail(ErrorKind::data, "--job {}: cannot read", flags.job_file);
-    return job_from_json(text.str());
+    try {
+      return job_from_json(read_whole(flags.second && std::filesystem::exists(anew) ? anew.string() : flags.job_file));
+    } catch (const Error& error) {
+      throw error.with_context("--job");
+    }
   }
   options::Given given = flags.job;
   if (!given.contains("workers"))
@@ -104,8 +104,8 @@ net::RecoveryPlan::Anew begin_anew(JobOptions job, std::size_t workers, const st
 
 /// Reads the losses that the coordinator before this one recorded.
 void read_losses(const std::filesystem::path& folder, net::RecoveryPlan& plan) {
-  std::ifstream in(folder / "recoveries.jsonl");
-  for (std::string line; std::getline(in, line);) {
+  LineReader lines((folder / "recoveries.jsonl").string(), LineReader::IfMissing::no_lines);
+  for (std::string line; lines.next(line);) {
     const std::optional<Json> parsed = Json::try_parse(line);
     if (!parsed) continue;  // the writer died in the middle of the line
     plan.restarts = parsed->value("restarts", plan.restarts);

@@ -1,7 +1,6 @@
 // psring generate: a trained GPT continues a text, or is evaluated on one.
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +15,7 @@
 #include <psring/common/base/json.h>
 #include <psring/common/base/spec.h>
 #include <psring/common/base/standard_files.h>
+#include <psring/common/base/text.h>
 #include <psring/worker/data/tokenizer/tokenizer.h>
 #include <psring/worker/model/generate/gpt_weights.h>
 #include <psring/worker/model/safetensors.h>
@@ -106,11 +106,18 @@ Tokens parse_tokens(const std::string& text) {
   return tokens;
 }
 
+std::string prompt_text(const std::string& path) {
+  try {
+    return plain_text(read_stream(path), path);
+  } catch (const Error& error) {
+    fail(error.kind(), "--prompt-file {}", error.what());
+  }
+}
+
 std::vector<std::string> read_lines(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) fail(ErrorKind::data, "--prompt-file {}: cannot be read", path);
+  const std::string text = prompt_text(path);
   std::vector<std::string> lines;
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  for (const std::string_view line : lines_of(text)) lines.emplace_back(line);
   if (lines.empty()) fail(ErrorKind::data, "--prompt-file {}: has no line", path);
   return lines;
 }

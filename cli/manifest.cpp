@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <fstream>
 
 #include <version.h>
 
@@ -29,10 +28,8 @@ void write_manifest(const fs::path& folder, const JobOptions& job, const Invocat
                    {"link", job.link.empty() ? Json() : Json(job.link)},
                    {"job", Json::parse(psring::to_json(job))}};
   // The manifest that is replaced holds the launch, the load of other programs, and the run's identity.
-  std::ifstream in(folder / kManifestFile);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (const std::optional<Json> before = Json::try_parse(text.str())) {
+  const std::string replaced = read_whole_if_present(folder / kManifestFile).value_or("");
+  if (const std::optional<Json> before = Json::try_parse(replaced)) {
     for (const char* name : {"launch", "other_programs"})
       if (before->contains(name)) manifest[name] = before->at(name);
     if (job.run_id.empty() && before->contains("job"))

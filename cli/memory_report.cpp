@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <fstream>
 #include <vector>
 
 #include <psring/cli/memory_report.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/text.h>
 
 namespace psring::cli {
 namespace {
@@ -24,8 +24,8 @@ std::optional<std::uint64_t> bytes(const Json& json, const char* name) {
 
 SystemMemory read_system_memory(const std::filesystem::path& file) {
   std::vector<Sample> samples;
-  std::ifstream in(file);
-  for (std::string line; std::getline(in, line);) {
+  LineReader lines(file.string(), LineReader::IfMissing::no_lines);
+  for (std::string line; lines.next(line);) {
     try {
       const Json json = Json::parse(line);
       samples.push_back({json.at("time_s").get<double>(),

@@ -1,6 +1,4 @@
 #include <cstdio>
-#include <fstream>
-#include <sstream>
 #include <system_error>
 
 #include <psring/cli/parts.h>
@@ -25,10 +23,9 @@ constexpr const char* kMetrics = "metrics.jsonl";
 
 Json manifest_of(const fs::path& folder) {
   const fs::path file = folder / kManifestFile;
-  std::ifstream in(file);
-  std::ostringstream text;
-  if (!(text << in.rdbuf())) fail(ErrorKind::data, "{}: holds no run ({} is missing)", folder.string(), kManifestFile);
-  std::optional<Json> json = Json::try_parse(text.str());
+  const std::optional<std::string> text = read_whole_if_present(file);
+  if (!text) fail(ErrorKind::data, "{}: holds no run ({} is missing)", folder.string(), kManifestFile);
+  std::optional<Json> json = Json::try_parse(*text);
   if (!json || !json->contains("job")) fail(ErrorKind::data, "{}: not the manifest of a run", file.string());
   return std::move(*json);
 }
@@ -52,10 +49,11 @@ void drop_half_line(const fs::path& file) {
   std::error_code error;
   const std::uintmax_t size = fs::file_size(file, error);
   if (error || size == 0) return;
-  std::ifstream in(file, std::ios::binary);
+  const InputFile in(file.string());
   for (std::uintmax_t end = size; end > 0; --end) {
-    in.seekg(static_cast<std::streamoff>(end - 1));
-    if (in.get() != '\n') continue;
+    char last = 0;
+    in.read(end - 1, std::as_writable_bytes(std::span(&last, 1)));
+    if (last != '\n') continue;
     if (end < size) fs::resize_file(file, end, error);
     return;
   }

@@ -11,6 +11,7 @@
 #include <psring/cli/repeated_steps.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/text.h>
 
 namespace psring::cli {
 
@@ -19,8 +20,8 @@ std::uint64_t drop_repeated_steps(const std::filesystem::path& metrics, bool by_
   std::vector<std::string> lines;
   using Key = std::tuple<std::optional<std::uint64_t>, std::uint64_t, bool>;  ///< worker, step, is an evaluation
   std::map<Key, std::pair<Membership, std::vector<std::size_t>>> last;
-  std::ifstream in(metrics);
-  for (std::string line; std::getline(in, line); lines.push_back(line)) {
+  LineReader reader(metrics.string(), LineReader::IfMissing::no_lines);
+  for (std::string line; reader.next(line); lines.push_back(line)) {
     const Json entry = Json::parse(line);
     const auto worker = by_all ? std::nullopt : std::optional(entry.at("worker").get<std::uint64_t>());
     auto& [membership, at] = last[{worker, entry.at("step").get<std::uint64_t>(), entry.contains("test_rows")}];

@@ -1,11 +1,9 @@
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <set>
 #include <span>
-#include <sstream>
 #include <string_view>
 
 #include <psring/cli/repeated_steps.h>
@@ -15,6 +13,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/text.h>
 #include <psring/common/proc/mesh_servers.h>
 #include <psring/worker/model/parallel/schedule.h>
 
@@ -23,13 +22,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string read_text(const fs::path& file) {
-  std::ifstream in(file);
-  std::ostringstream text;
-  if (!(text << in.rdbuf())) fail(ErrorKind::data, "{}: cannot read", file.string());
-  return text.str();
-}
-
 /// Reads a number, or null, which JSON has in place of NaN.
 double number_of(const Json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
@@ -37,7 +29,7 @@ double number_of(const Json& value) {
 
 Json read_report(const fs::path& folder, const std::string& role) {
   const fs::path file = folder / "reports" / (role + ".json");
-  std::optional<Json> json = Json::try_parse(read_text(file));
+  std::optional<Json> json = Json::try_parse(read_whole(file));
   if (!json) fail(ErrorKind::data, "{}: not JSON", file.string());
   return std::move(*json);
 }
@@ -209,8 +201,8 @@ std::optional<bool> Summary::memory_ok(std::string_view role) const {
 namespace {
 
 void read_losses(const fs::path& folder, Summary& summary) {
-  std::ifstream in(folder / "recoveries.jsonl");
-  for (std::string line; std::getline(in, line);) {
+  LineReader lines((folder / "recoveries.jsonl").string(), LineReader::IfMissing::no_lines);
+  for (std::string line; lines.next(line);) {
     const Json entry = Json::parse(line);
     if (entry.contains("lost")) ++summary.losses;
     if (entry.contains("seconds")) summary.recovery_seconds.push_back(entry["seconds"].get<double>());

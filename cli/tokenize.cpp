@@ -18,7 +18,6 @@ namespace {
 using worker::Tokenizer;
 
 constexpr std::size_t kMostTokens = 1 << 16;
-constexpr std::uint64_t kMostTextBytes = std::uint64_t{16} << 30;
 
 struct TokenizeFlags {
   std::vector<std::string> files;
@@ -29,15 +28,6 @@ struct TokenizeFlags {
   bool decode = false;
 };
 
-std::string read_file(const std::string& path) {
-  const InputFile file(path);
-  if (file.size_bytes() > kMostTextBytes)
-    fail(ErrorKind::data, "{}: {} bytes are too many at a time; cut the file", path, file.size_bytes());
-  std::string text(file.size_bytes(), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  return text;
-}
-
 int train(const TokenizeFlags& flags) {
   if (!flags.tokenizer.empty()) fail(ErrorKind::usage, "--tokenizer: means nothing with --train");
   if (flags.vocab == 0) fail(ErrorKind::usage, "--train: needs --vocab, the number of tokens to learn");
@@ -46,7 +36,7 @@ int train(const TokenizeFlags& flags) {
   std::string text;
   for (const std::string& file : flags.files) {
     if (!text.empty()) text += worker::kEndOfText;  // no word goes on from one file to the next
-    text += read_file(file);
+    text += read_stream(file);
   }
   const Tokenizer tokenizer = worker::train_tokenizer(text, flags.vocab);
   tokenizer.save(flags.out);
@@ -64,7 +54,7 @@ void check_width(const Tokenizer& tokenizer) {
 int decode(const TokenizeFlags& flags, const Tokenizer& tokenizer) {
   std::string text;
   for (const std::string& path : flags.files) {
-    const std::string bytes = read_file(path);
+    const std::string bytes = read_stream(path);
     if (bytes.size() % 2 != 0)
       fail(ErrorKind::data, "{}: {} bytes are not a whole number of 16-bit tokens", path, bytes.size());
     for (std::size_t i = 0; i < bytes.size(); i += 2) {
@@ -92,7 +82,7 @@ int encode(const TokenizeFlags& flags, Tokenizer& tokenizer) {
     bytes += static_cast<char>(token >> 8);
   };
   for (std::size_t i = 0; i < flags.files.size(); ++i) {
-    const std::string text = read_file(flags.files[i]);
+    const std::string text = read_stream(flags.files[i]);
     text_bytes += text.size();
     if (i > 0 && tokenizer.end_of_text()) append(*tokenizer.end_of_text());
     for (const std::uint32_t token : tokenizer.encode(text)) append(token);

@@ -1,8 +1,8 @@
-#include <fstream>
-#include <sstream>
 #include <string>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
+#include <psring/common/base/text.h>
 #include <psring/view/records.h>
 
 namespace psring::view {
@@ -10,14 +10,11 @@ namespace psring::view {
 namespace fs = std::filesystem;
 
 std::optional<Json> read_object(const fs::path& file) {
-  std::error_code none;
-  if (!fs::exists(file, none)) return std::nullopt;
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream content;
-  if (!(content << in.rdbuf())) fail(ErrorKind::data, "{}: cannot be read, or is empty", file.string());
-  const std::string text = content.str();
+  const std::optional<std::string> text = read_whole_if_present(file.string());
+  if (!text) return std::nullopt;
+  if (text->empty()) fail(ErrorKind::data, "{}: is empty", file.string());
   try {
-    Json json = Json::parse(text);
+    Json json = Json::parse(*text);
     if (!json.is_object()) fail(ErrorKind::data, "{}:1: expected a JSON object", file.string());
     return json;
   } catch (const JsonError& error) {
@@ -26,11 +23,11 @@ std::optional<Json> read_object(const fs::path& file) {
 }
 
 void for_each_line(const fs::path& file, const std::function<void(const Json&)>& body) {
-  std::ifstream in(file, std::ios::binary);
+  LineReader lines(file.string(), LineReader::IfMissing::no_lines);
   std::size_t number = 0;
-  for (std::string line; std::getline(in, line);) {
+  for (std::string line; lines.next(line);) {
     ++number;
-    if (in.eof()) return;
+    if (!lines.had_end()) return;
     const std::optional<Json> json = Json::try_parse(line);
     if (!json || !json->is_object()) fail(ErrorKind::data, "{}:{}: is not a JSON object", file.string(), number);
     try {

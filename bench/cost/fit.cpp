@@ -2,17 +2,15 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <vector>
 
 #include <unistd.h>
 
 #include <psring/bench/cost/fit.h>
 #include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
 #include <psring/common/base/processors.h>
+#include <psring/common/base/text.h>
 #include <psring/common/device/processor.h>
 #include <psring/ring/plan/tuning.h>
 
@@ -175,11 +173,20 @@ Fit fit_of_host() {
   return {.host = host_name(), .processor = describe_processor(), .processors = usable_processors()};
 }
 
+namespace {
+
+std::string text_of(const char* flag, const std::string& file) {
+  try {
+    return read_text(file);
+  } catch (const Error& error) {
+    fail(error.kind(), "{} {}", flag, error.what());
+  }
+}
+
+}  // namespace
+
 Fit load_fit(const char* flag, const std::string& file) {
-  std::ifstream in(file);
-  std::ostringstream text;
-  if (!(text << in.rdbuf())) fail(ErrorKind::data, "{} {}: cannot read the file", flag, file);
-  const std::optional<Json> json = Json::try_parse(text.str());
+  const std::optional<Json> json = Json::try_parse(text_of(flag, file));
   if (!json || !json->is_object() || !json->contains("format") || json->at("format") != Json("psring-fit"))
     fail(ErrorKind::data, "{} {}: expected a file of psring fit", flag, file);
   try {

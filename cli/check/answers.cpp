@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 
 #include <psring/cli/check/answers.h>
+#include <psring/common/base/text.h>
 
 namespace psring::cli {
 namespace {
@@ -16,9 +16,9 @@ std::string trimmed(const std::string& text) {
 
 Answers Answers::read(const Submission& submission, const std::vector<std::string>& names) {
   Answers answers;
-  std::ifstream in(submission.file);
+  LineReader lines(submission.file.string());
   std::size_t number = 0;
-  for (std::string line; std::getline(in, line);) {
+  for (std::string line; lines.next(line);) {
     ++number;
     line = trimmed(line.substr(0, line.find('#')));
     if (line.empty()) continue;

@@ -1,4 +1,3 @@
-#include <fstream>
 #include <span>
 #include <utility>
 
@@ -8,6 +7,7 @@
 
 #include <psring/cli/check/apart.h>
 #include <psring/cli/check/descendants.h>
+#include <psring/common/base/file.h>
 
 namespace psring::cli {
 namespace {
@@ -16,19 +16,16 @@ namespace fs = std::filesystem;
 
 constexpr std::uintmax_t kShown = 2048;  ///< bytes of each end of an output that is too long to be shown
 
-std::string read_part(std::ifstream& file, std::uintmax_t begin, std::uintmax_t bytes) {
+std::string read_part(const InputFile& file, std::uintmax_t begin, std::uintmax_t bytes) {
   std::string text(bytes, '\0');
-  file.seekg(static_cast<std::streamoff>(begin));
-  file.read(text.data(), static_cast<std::streamsize>(bytes));
-  text.resize(static_cast<std::size_t>(file.gcount()));
+  file.read(begin, std::as_writable_bytes(std::span(text)));
   return text;
 }
 
 std::string read_ends(const fs::path& path) {
-  std::error_code error;
-  const std::uintmax_t bytes = fs::file_size(path, error);
-  std::ifstream file(path, std::ios::binary);
-  if (error) return "";
+  if (is_missing(path)) return "";
+  const InputFile file(path.string());
+  const std::uintmax_t bytes = file.size_bytes();
   if (bytes <= 2 * kShown) return read_part(file, 0, bytes);
   return fmt::format("{}\n[… {} bytes …]\n{}", read_part(file, 0, kShown), bytes - 2 * kShown,
                      read_part(file, bytes - kShown, kShown));

@@ -1,10 +1,10 @@
 // Exercise 09: repair the event list of a step of DDP into one of FSDP.
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <sstream>
 
 #include <psring/cli/check/exercises.h>
+#include <psring/common/base/text.h>
 
 namespace psring::cli {
 namespace {
@@ -20,9 +20,9 @@ struct Event {
 
 std::vector<Event> read_events(const Submission& submission) {
   std::vector<Event> events;
-  std::ifstream in(submission.file);
+  LineReader lines(submission.file.string());
   std::size_t number = 0;
-  for (std::string line; std::getline(in, line);) {
+  for (std::string line; lines.next(line);) {
     ++number;
     std::istringstream words(line.substr(0, line.find('#')));
     Event event{number, "", kUnits};

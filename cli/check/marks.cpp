@@ -6,6 +6,7 @@
 #include <psring/cli/check/marks.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/common/base/text.h>
 
 namespace psring::cli {
 namespace {
@@ -82,8 +83,8 @@ void run_checks(const Exercise& exercise, Submission submission, const fs::path&
 Marks read_marks(const Exercise& exercise, const fs::path& folder) {
   Marks marks;
   marks.by_check.resize(exercise.checks.size());
-  std::ifstream in(folder / "marks");
-  for (std::string line; std::getline(in, line);) {
+  LineReader lines((folder / "marks").string(), LineReader::IfMissing::no_lines);
+  for (std::string line; lines.next(line);) {
     const std::optional<Json> json = Json::try_parse(line);
     if (!json) break;  // the process was ended while it wrote the line
     if (json->contains("error")) marks.error = json->at("error").get<std::string>();
@@ -101,9 +102,8 @@ Marks read_marks(const Exercise& exercise, const fs::path& folder) {
 }
 
 Json read_scene(const fs::path& folder) {
-  std::ifstream in(folder / "scene.json");
-  if (!in) return {};
-  return Json::parse(std::string(std::istreambuf_iterator<char>(in), {}));
+  const std::optional<std::string> text = read_whole_if_present(folder / "scene.json");
+  return text ? Json::parse(*text) : Json();
 }
 
 }  // namespace psring::cli

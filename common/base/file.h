@@ -3,31 +3,58 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 
+#include <psring/common/base/fd.h>
+
 namespace psring {
+
+/// Opens a regular file for reading; symbolic links are followed. Never waits: a pipe without a writer does not hold
+/// the process. Throws data, naming the path, if there is no such file, if it cannot be opened, or if it is a folder, a
+/// pipe, a device or a socket.
+Fd open_regular(const std::string& path);
+
+/// Returns whether there is no file of this name. A link to a missing file is missing; a file that may not be seen is
+/// not.
+bool is_missing(const std::string& path);
+
+/// Bytes that a file may have at most if its reader sets no other limit.
+inline constexpr std::uint64_t kMostWholeBytes = std::uint64_t{1} << 34;
+
+/// Returns all bytes of a regular file, also of a file whose size the system does not tell (/proc). Throws as
+/// open_regular does, and if the file has more than `most_bytes`.
+std::string read_whole(const std::string& path, std::uint64_t most_bytes = kMostWholeBytes);
+/// Returns all bytes of a file that was opened for reading under the name `path`, and that does not wait for writers.
+std::string read_whole(const Fd& fd, const std::string& path, std::uint64_t most_bytes);
+/// The same, but returns nothing if there is no such file.
+std::optional<std::string> read_whole_if_present(const std::string& path, std::uint64_t most_bytes = kMostWholeBytes);
+/// The same, but the file may also be a pipe or a terminal, which is read until its writers have closed it. A signal
+/// whose effect is to end the process ends the wait.
+std::string read_stream(const std::string& path, std::uint64_t most_bytes = kMostWholeBytes);
 
 /// A regular file that any thread can read at any position. Reads go through the system's page cache, which all
 /// processes of a host share. If the file shrinks during use, reads throw an error instead of raising a signal.
 class InputFile {
  public:
-  /// Throws data, naming the file, if the file is missing, unreadable, or not a regular file.
+  /// Throws as open_regular does.
   explicit InputFile(std::string path);
   InputFile(InputFile&& other) noexcept;
   InputFile& operator=(InputFile&&) = delete;
-  ~InputFile();
 
   const std::string& path() const { return path_; }
   /// The file's size when it was opened.
   std::uint64_t size_bytes() const { return size_bytes_; }
   /// Fills `out` from byte `offset` on. Throws data if the file ends too early or cannot be read.
   void read(std::uint64_t offset, std::span<std::byte> out) const;
+  /// Returns another descriptor of the file, which the caller closes, or -1.
+  int duplicate() const;
 
  private:
   std::string path_;
-  int fd_ = -1;
+  Fd fd_;
   std::uint64_t size_bytes_ = 0;
 };
 

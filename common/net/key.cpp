@@ -1,6 +1,5 @@
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 
 #include <fcntl.h>
 #include <sodium.h>
@@ -9,7 +8,7 @@
 #include <zmq.h>
 
 #include <psring/common/base/error.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/text.h>
 #include <psring/common/net/key.h>
 
 namespace psring::net {
@@ -31,6 +30,26 @@ std::string z85(const unsigned char* bytes, std::size_t size) {
   return text;
 }
 
+/// Throws data or unauthorised, naming the file.
+std::array<unsigned char, JobKey::kBytes> read_secret(const std::string& file) {
+  constexpr std::uint64_t kMostFileBytes = 4096;
+  const Fd fd = open_regular(file);
+  struct stat status {};
+  if (::fstat(fd.get(), &status) != 0) fail(ErrorKind::data, "{}: {}", file, std::strerror(errno));
+  if (others_can_read(status))
+    fail(ErrorKind::unauthorised,
+         "{}: other users can read the file; run chmod 600 on it, or make a new key with psring keygen", file);
+  const std::string hex = plain_text(read_whole(fd, file, kMostFileBytes), file);
+  std::array<unsigned char, JobKey::kBytes> secret;
+  std::size_t size = 0;
+  const char* end = nullptr;
+  if (sodium_hex2bin(secret.data(), secret.size(), hex.data(), hex.size(), "\n", &size, &end) != 0 ||
+      size != secret.size() || end != hex.data() + hex.size())
+    fail(ErrorKind::data, "{}: not a key: expected {} hexadecimal digits, as psring keygen writes them", file,
+         2 * secret.size());
+  return secret;
+}
+
 }  // namespace
 
 JobKey JobKey::generate() {
@@ -42,27 +61,11 @@ JobKey JobKey::generate() {
 
 JobKey JobKey::load(const std::filesystem::path& file) {
   ready();
-  struct stat status {};
-  if (::stat(file.c_str(), &status) != 0) fail(ErrorKind::data, "--key {}: {}", file.string(), std::strerror(errno));
-  // Before the file is opened: opening a named pipe would wait for its writer.
-  if (!S_ISREG(status.st_mode)) fail(ErrorKind::data, "--key {}: not a key file", file.string());
-  std::ifstream in(file);
-  if (!in) fail(ErrorKind::data, "--key {}: {}", file.string(), std::strerror(errno));
-  if (others_can_read(status))
-    fail(ErrorKind::unauthorised,
-         "--key {}: other users can read the file; run chmod 600 on it, or make a new key with psring keygen",
-         file.string());
-  char hex[2 * kBytes + 2] = {};
-  in.read(hex, sizeof hex - 1);
-  std::array<unsigned char, kBytes> secret;
-  std::size_t size = 0;
-  const char* end = nullptr;
-  if (sodium_hex2bin(secret.data(), secret.size(), hex, static_cast<std::size_t>(in.gcount()), "\n", &size, &end) !=
-          0 ||
-      size != kBytes || end != hex + in.gcount() || in.peek() != std::ifstream::traits_type::eof())
-    fail(ErrorKind::data, "--key {}: not a key: expected {} hexadecimal digits, as psring keygen writes them",
-         file.string(), 2 * kBytes);
-  return JobKey(secret);
+  try {
+    return JobKey(read_secret(file));
+  } catch (const Error& error) {
+    fail(error.kind(), "--key {}", error.what());
+  }
 }
 
 void JobKey::save(const std::filesystem::path& file) const {

@@ -1,6 +1,5 @@
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/text.h>
 #include <psring/common/proc/appended_files.h>
 
 namespace psring::net {
@@ -47,8 +47,8 @@ void AppendedFiles::undo_incomplete_append() {
   Entry newest;
   std::uint64_t number_before = 0;  // the previous append of the newest entry's process
   std::uintmax_t whole = 0;         // bytes of complete lines
-  std::ifstream journal(folder_ / kJournal);
-  for (std::string line; std::getline(journal, line) && !journal.eof(); whole += line.size() + 1) {
+  LineReader journal(folder_ / kJournal, LineReader::IfMissing::no_lines);
+  for (std::string line; journal.next(line) && journal.had_end(); whole += line.size() + 1) {
     std::istringstream(line) >> newest;
     number_before = std::exchange(last_[newest.process], newest.number);
   }
@@ -70,7 +70,7 @@ bool AppendedFiles::append_once(const std::string& process, std::uint64_t number
 }
 
 std::uintmax_t AppendedFiles::size_before_appends(const std::string& name) const {
-  std::ifstream journal(folder_ / kJournal);
+  std::istringstream journal(read_whole_if_present(folder_ / kJournal).value_or(""));
   for (Entry entry; journal >> entry;)
     if (entry.name == name) return entry.begin;
   return size_of(name);

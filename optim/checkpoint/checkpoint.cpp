@@ -6,6 +6,7 @@
 
 #include <psring/common/base/crc32c.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/json_number.h>
 #include <psring/optim/checkpoint/checkpoint.h>
@@ -39,17 +40,8 @@ struct ShardEntry {
   std::uint32_t crc = 0;
 };
 
-std::string read_text(const fs::path& path) {
-  const InputFile file(path.string());
-  if (file.size_bytes() > kMostManifestBytes)
-    fail(ErrorKind::data, "{}: damaged: {} bytes are too many for a manifest", path.string(), file.size_bytes());
-  std::string text(file.size_bytes(), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  return text;
-}
-
 std::vector<ShardEntry> read_manifest(const fs::path& path, Manifest& manifest) {
-  const std::string text = read_text(path);
+  const std::string text = read_whole(path, kMostManifestBytes);
   const std::size_t head = checksum_of("").size();
   if (text.size() < head || checksum_of(std::string_view(text).substr(head)) != text.substr(0, head))
     fail(ErrorKind::data, "{}: damaged: its checksum is wrong", path.string());

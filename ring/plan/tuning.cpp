@@ -1,9 +1,8 @@
-#include <fstream>
 #include <limits>
-#include <sstream>
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/text.h>
 #include <psring/ring/plan/tuning.h>
 
 namespace psring::ring {
@@ -28,11 +27,9 @@ Tuning Tuning::built_in() {
 }
 
 Tuning Tuning::load(const std::string& file) {
-  std::ifstream in(file);
-  std::ostringstream text;
-  if (!(text << in.rdbuf())) fail(ErrorKind::data, "{}: cannot read", file);
+  const std::string text = read_text(file);
   try {
-    return from_json(text.str());
+    return from_json(text);
   } catch (const Error& error) {
     throw error.with_context(file);
   }

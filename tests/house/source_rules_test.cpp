@@ -197,7 +197,32 @@ std::vector<std::string> long_sources(const Files& files, const std::set<std::st
   return wrong;
 }
 
+/// Sources that read the system's own files (/proc, /sys) with std::ifstream.
+const std::set<std::string> kSystemReaders = {
+    "bench/report.cpp",           "cli/control_group.cpp",       "cli/doctor_checks.cpp",
+    "cli/doctor_network.cpp",     "cli/other_load.cpp",          "cli/tasks.cpp",
+    "common/base/run_delay.cpp",  "common/device/processor.cpp", "common/net/host.cpp",
+    "common/proc/memory_log.cpp", "view/live/run_files.cpp"};
+
+/// std::ifstream waits for the writer of a named pipe, and reads a folder as an empty file.
+std::vector<std::string> unchecked_readers(const Files& files, const std::set<std::string>& system_readers) {
+  std::vector<std::string> wrong;
+  for (const auto& [path, text] : files)
+    if (is_cpp(path) && !path.starts_with("tests/") && !path.starts_with("docs/") && !system_readers.contains(path) &&
+        text.find("std::ifstream") != std::string::npos)
+      wrong.push_back(path + " opens a file with std::ifstream: use common/base/file.h or common/base/text.h");
+  return wrong;
+}
+
 }  // namespace
+
+TEST_CASE("files are opened by the functions that check what a path is") {
+  const Files files = read_files(PSRING_SOURCE);
+  for (const std::string& reader : kSystemReaders) CHECK(files.contains(reader));
+  for (const std::string& wrong : unchecked_readers(files, kSystemReaders)) FAIL_CHECK(wrong);
+  CHECK(unchecked_readers({{"ring/a.cpp", "std::ifstream in(file);"}, {"ring/b.cpp", ""}}, {}).size() == 1);
+  CHECK(unchecked_readers({{"ring/a.cpp", "std::ifstream in(file);"}}, {"ring/a.cpp"}).empty());
+}
 
 TEST_CASE("product sources are short, and comments begin with a subject") {
   const Files files = read_files(PSRING_SOURCE);

@@ -199,7 +199,7 @@ class Flags(ProgramTest):
         self.file("none.toml", b"\nworkers = 0\n")
         self.refuse(["--config", "none.toml"], "none.toml, line 2: --workers", "> 0")
         self.refuse(["--config", "nowhere.toml"], "nowhere.toml", status=DATA)
-        self.refuse(["--config", "."], "--config: .: not a regular file", status=DATA)
+        self.refuse(["--config", "."], "--config: .: is a folder, not a regular file", status=DATA)
 
     def test_commands(self):
         self.assert_refused(self.run_program("psring"), USAGE, "train")

@@ -381,7 +381,7 @@ class Report(ProgramTest):
             ("metrics.jsonl", "{}\n{}\nno\n{}\n", "metrics.jsonl:3: is not a JSON object"),
             ("memory.jsonl", "[]\n", "memory.jsonl:1: is not a JSON object"),
             ("summary.json", '{\n "steps": 3,\n oh\n}', "summary.json:3: is not JSON"),
-            ("summary.json", "", "summary.json: cannot be read, or is empty"),
+            ("summary.json", "", "summary.json: is empty"),
             ("run.json", '{"job": {}}', "run.json: is not what psring writes"),
         ):
             with self.subTest(words):

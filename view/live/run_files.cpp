@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include <psring/common/base/file.h>
 #include <psring/view/live/run_files.h>
 
 namespace psring::view {
@@ -29,9 +30,7 @@ std::int64_t time_of(const fs::path& file) {
 std::string text_of(const fs::path& file) {
   std::error_code error;
   if (fs::file_size(file, error) > kMostFileBytes || error) return "";
-  std::ostringstream text;
-  text << std::ifstream(file).rdbuf();
-  return text.str();
+  return read_whole_if_present(file).value_or("");
 }
 
 std::optional<Json> object_of(const fs::path& file) {

@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <numeric>
 #include <system_error>
@@ -13,6 +11,7 @@
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/proc/fault.h>
@@ -53,11 +52,10 @@ class TemporaryFolder {
 
 /// Returns the SHA-256 of a file in hexadecimal; "" if the file does not exist.
 std::string sha256_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return "";
-  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  const std::optional<std::string> bytes = read_whole_if_present(file);
+  if (!bytes) return "";
   unsigned char hash[crypto_hash_sha256_BYTES];
-  crypto_hash_sha256(hash, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+  crypto_hash_sha256(hash, reinterpret_cast<const unsigned char*>(bytes->data()), bytes->size());
   std::string text;
   for (const unsigned char byte : hash) text += fmt::format("{:02x}", byte);
   return text;

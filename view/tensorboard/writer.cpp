@@ -2,7 +2,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <fstream>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -13,6 +12,7 @@
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
 #include <psring/view/tensorboard/writer.h>
 
 namespace psring::view {
@@ -31,11 +31,11 @@ double wall_time() {
 }
 
 std::string text_of(const fs::path& file, std::uintmax_t begin) {
-  std::ifstream in(file, std::ios::binary);
-  in.seekg(static_cast<std::streamoff>(begin));
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
+  if (is_missing(file)) return "";
+  const InputFile in(file.string());
+  std::string text(in.size_bytes() - std::min<std::uintmax_t>(begin, in.size_bytes()), '\0');
+  in.read(begin, std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
 /// Returns when the file was last written, in seconds since 1970; now if that is not known.

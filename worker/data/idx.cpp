@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <unistd.h>
 #include <zlib.h>
 
 #include <psring/common/base/error.h>
@@ -20,8 +21,12 @@ constexpr std::uint64_t kDeflateBound = 1032;
 /// The content of an IDX file. zlib reads plain and compressed files alike.
 class IdxFile {
  public:
-  explicit IdxFile(const std::string& path)
-      : path_(path), size_bytes_(InputFile(path).size_bytes()), file_(gzopen(path.c_str(), "rbe"), &gzclose) {
+  explicit IdxFile(const std::string& path) : path_(path), file_(nullptr, &gzclose) {
+    const InputFile file(path);
+    size_bytes_ = file.size_bytes();
+    const int own = file.duplicate();
+    file_.reset(gzdopen(own, "rb"));  // which closes `own` at its end
+    if (!file_ && own >= 0) ::close(own);
     if (!file_) fail(ErrorKind::data, "{}: cannot open", path);
     gzbuffer(file_.get(), 1U << 17);
   }
@@ -79,7 +84,7 @@ class IdxFile {
   }
 
   std::string path_;
-  std::uint64_t size_bytes_;
+  std::uint64_t size_bytes_ = 0;
   std::unique_ptr<gzFile_s, int (*)(gzFile)> file_;
 };
 

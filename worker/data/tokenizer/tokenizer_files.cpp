@@ -1,11 +1,8 @@
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 
 #include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/text.h>
 #include <psring/worker/data/tokenizer/pretokenize.h>
 #include <psring/worker/data/tokenizer/tokenizer.h>
 
@@ -35,18 +32,9 @@ std::string utf8(std::uint32_t code) {  // below 0x800
   return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))};
 }
 
-std::string read_text(const fs::path& path) {
-  const InputFile file(path.string());
-  if (file.size_bytes() > kMostFileBytes)
-    fail(ErrorKind::data, "{}: {} bytes are too many for a tokenizer's file", path.string(), file.size_bytes());
-  std::string text(file.size_bytes(), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  return text;
-}
-
 Json parse_json(const fs::path& path) {
   try {
-    return Json::parse(read_text(path));
+    return Json::parse(read_text(path, kMostFileBytes));
   } catch (const JsonError& error) {
     fail(ErrorKind::data, "{}: not JSON: {}", path.string(), error.what());
   }
@@ -103,9 +91,9 @@ Tokenizer load_pair(const fs::path& vocab, const fs::path& merges) {
   Vocabulary vocabulary(vocab.string());
   vocabulary.add_all(parse_json(vocab));
   std::vector<Tokenizer::Merge> list;
-  std::istringstream lines(read_text(merges));
-  for (std::string line; std::getline(lines, line);) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
+  const std::string text = read_text(merges, kMostFileBytes);
+  for (const std::string_view part : lines_of(text)) {
+    const std::string line(part);
     if (line.empty() || (list.empty() && line.starts_with("#version"))) continue;
     list.push_back(parse_merge(line, merges.string()));
   }
@@ -201,8 +189,8 @@ std::optional<std::string> from_printable(std::string_view text) {
 Tokenizer Tokenizer::load(const std::string& path) {
   const fs::path given(path);
   std::error_code ignored;
-  if (fs::is_regular_file(given, ignored)) return load_json(given);
-  if (!fs::is_directory(given, ignored)) fail(ErrorKind::data, "{}: no such file or folder", path);
+  if (is_missing(path)) fail(ErrorKind::data, "{}: no such file or folder", path);
+  if (!fs::is_directory(given, ignored)) return load_json(given);
   const fs::path vocab = given / "vocab.json";
   const fs::path merges = given / "merges.txt";
   if (fs::exists(vocab, ignored) && fs::exists(merges, ignored)) return load_pair(vocab, merges);
