@@ -32,8 +32,11 @@ Spec Spec::parse(std::string_view flag, std::string_view text) {
     const std::string_view pair = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
     const std::size_t equals = pair.find('=');
-    if (equals == std::string_view::npos || equals == 0)
-      fail(ErrorKind::usage, "{}: expected KEY=VALUE, got '{}' in '{}'", flag, pair, text);
+    if (equals == std::string_view::npos && pair.data() == spec.argument_.data() && !pair.empty()) {
+      spec.before_pairs_ = pair;
+      continue;
+    }
+    if (equals == std::string_view::npos || equals == 0) spec.fail_pair(pair);
     const std::string key(pair.substr(0, equals));
     if (!spec.values_.emplace(key, pair.substr(equals + 1)).second)
       fail(ErrorKind::usage, "{}: key '{}' stands twice in '{}'", flag, key, text);
@@ -41,18 +44,36 @@ Spec Spec::parse(std::string_view flag, std::string_view text) {
   return spec;
 }
 
+Spec Spec::with_free_text_as(const std::string& key) const {
+  Spec spec = *this;
+  const std::string& free_text = values_.empty() ? argument_ : before_pairs_;
+  if (!free_text.empty() && !spec.values_.emplace(key, free_text).second)
+    fail(ErrorKind::usage, "{}: key '{}' stands twice in '{}': '{}' is its value, too", flag_, key, text_, free_text);
+  spec.before_pairs_.clear();
+  return spec;
+}
+
+const std::map<std::string, std::string>& Spec::pairs() const {
+  if (!before_pairs_.empty()) fail_pair(before_pairs_);
+  return values_;
+}
+
+void Spec::fail_pair(std::string_view pair) const {
+  fail(ErrorKind::usage, "{}: expected KEY=VALUE, got '{}' in '{}'", flag_, pair, text_);
+}
+
 std::size_t Spec::positive(const std::string& key, std::size_t fallback) const {
-  const auto found = values_.find(key);
+  const auto found = pairs().find(key);
   return found == values_.end() ? fallback : parse_positive(flag_ + " " + name_ + ":" + key, found->second);
 }
 
 std::string Spec::string(const std::string& key, const std::string& fallback) const {
-  const auto found = values_.find(key);
+  const auto found = pairs().find(key);
   return found == values_.end() ? fallback : found->second;
 }
 
 double Spec::number(const std::string& key, double fallback) const {
-  const auto found = values_.find(key);
+  const auto found = pairs().find(key);
   if (found == values_.end()) return fallback;
   const std::string& text = found->second;
   double value = 0;
@@ -63,13 +84,13 @@ double Spec::number(const std::string& key, double fallback) const {
 }
 
 std::size_t Spec::count(const std::string& key, std::size_t fallback) const {
-  const auto found = values_.find(key);
+  const auto found = pairs().find(key);
   if (found == values_.end()) return fallback;
   return parse_count(fmt::format("{} {}:{}", flag_, name_, key), found->second);
 }
 
 void Spec::allow_only(const std::set<std::string>& known) const {
-  if (values_.empty() && text_ != name_)
+  if (pairs().empty() && text_ != name_)
     fail(ErrorKind::usage, "{}: expected {} after '{}', got '{}'", flag_, known.empty() ? "nothing" : ":KEY=VALUE",
          name_, text_);
   for (const auto& [key, value] : values_) {

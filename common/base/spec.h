@@ -9,7 +9,8 @@
 namespace psring {
 
 /// A name with arguments, as written on the command line: `mlp:784-512-10`, `gpt:layers=4,dim=128`, `idx:some/folder`,
-/// `trimmed-mean:k=1`. After the colon come `key=value` pairs, or one free text.
+/// `trimmed-mean:k=1`. After the colon come `key=value` pairs, or one free text. Some names take a free text before the
+/// pairs: `csv:FILE,missing=mean`.
 class Spec {
  public:
   /// Throws usage, naming `flag`, if the text has no name, an empty key, or the same key twice.
@@ -21,6 +22,10 @@ class Spec {
   /// The whole text after the colon; empty without a colon.
   const std::string& argument() const { return argument_; }
   const std::string& text() const { return text_; }
+
+  /// Returns the spec with its free text as the value of `key`. Without this, a free text before pairs is refused.
+  /// Throws usage if the key stands in the text, too.
+  Spec with_free_text_as(const std::string& key) const;
 
   /// Returns the value of a key, or the fallback. Throws usage if the value is not a positive whole number.
   std::size_t positive(const std::string& key, std::size_t fallback) const;
@@ -34,10 +39,15 @@ class Spec {
   void allow_only(const std::set<std::string>& known) const;
 
  private:
+  /// Throws usage if a free text stands before the pairs.
+  const std::map<std::string, std::string>& pairs() const;
+  [[noreturn]] void fail_pair(std::string_view pair) const;
+
   std::string flag_;
   std::string text_;
   std::string name_;
   std::string argument_;
+  std::string before_pairs_;  ///< a free text before pairs
   std::map<std::string, std::string> values_;
 };
 

@@ -1,30 +1,110 @@
 #include <algorithm>
+#include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
-#include <fstream>
+#include <limits>
+#include <locale>
+#include <optional>
+#include <sstream>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/text.h>
 #include <psring/worker/data/csv.h>
 
 namespace psring::worker {
 namespace {
 
+constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
+/// Texts of a cell without a value, in small letters.
+constexpr std::array<std::string_view, 8> kMissingTexts = {"", "?", "na", "n/a", "nan", "-nan", "null", "none"};
+
 std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \t\r";
+  constexpr std::string_view kBlank = " \t\r\n\v\f";
   const std::size_t begin = text.find_first_not_of(kBlank);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
 }
 
-/// Returns whether the text is a number, and writes it.
-bool parse(std::string_view text, float& value) {
-  if (text.starts_with('+')) text.remove_prefix(1);
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} && end == text.data() + text.size();
+bool is_missing(std::string_view cell) {
+  constexpr std::size_t kLongest = 4;
+  if (cell.size() > kLongest) return false;
+  std::string small(cell);
+  std::transform(small.begin(), small.end(), small.begin(), [](unsigned char c) { return std::tolower(c); });
+  return std::find(kMissingTexts.begin(), kMissingTexts.end(), small) != kMissingTexts.end();
 }
+
+/// Returns the number that a text writes, as Python and NumPy read it: to the nearest f64, then to the nearest f32. A
+/// number that is too large is infinity, and one that is too small is 0. Returns nothing if the text is no number.
+std::optional<float> number_of(std::string_view text) {
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::invalid_argument || end != text.data() + text.size()) return std::nullopt;
+  if (error == std::errc::result_out_of_range) {
+    std::istringstream in{std::string(text)};
+    in.imbue(std::locale::classic());
+    if (!(in >> value)) value = text.starts_with('-') ? -HUGE_VAL : HUGE_VAL;
+  }
+  return static_cast<float>(value);
+}
+
+/// The rows of a file, cut into cells as Python's csv module cuts them: a cell in double quotes may hold commas, line
+/// ends, and quotes that stand twice.
+class Rows {
+ public:
+  explicit Rows(const std::string& path) : path_(path), lines_(path) {}
+
+  /// Writes the next row's cells. Returns false at the end of the file.
+  bool next(std::vector<std::string>& cells) {
+    std::string line;
+    if (!read_line(line)) return false;
+    row_ = lines_read_;
+    cells.clear();
+    for (std::size_t at = 0; at <= line.size();) cells.push_back(cell(line, at));
+    return true;
+  }
+  /// The number of the line with which the row begins, from 1 on.
+  std::size_t row() const { return row_; }
+
+ private:
+  bool read_line(std::string& line) {
+    const bool found = lines_.next(line);
+    if (found) ++lines_read_;
+    return found;
+  }
+
+  /// Returns the cell that begins at `at`, and moves `at` behind its comma. Adds lines while a quote is open.
+  std::string cell(std::string& line, std::size_t& at) {
+    std::string text;
+    if (at < line.size() && line[at] == '"') {
+      for (++at;; ++at) {
+        while (at >= line.size()) add_line(line);
+        if (line[at] == '"' && (++at >= line.size() || line[at] != '"')) break;
+        text += line[at];
+      }
+    }
+    const std::size_t end = std::min(line.find(',', at), line.size());
+    text.append(line, at, end - at);
+    at = end + 1;
+    return text;
+  }
+
+  void add_line(std::string& line) {
+    std::string more;
+    if (!read_line(more)) fail(ErrorKind::data, "{}: line {}: a double quote is not closed", path_, row_);
+    line += '\n';
+    line += more;
+  }
+
+  const std::string& path_;
+  LineReader lines_;
+  std::size_t lines_read_ = 0;
+  std::size_t row_ = 0;
+};
 
 class CsvDataset final : public Dataset {
  public:
@@ -55,59 +135,110 @@ class CsvDataset final : public Dataset {
   std::vector<std::int32_t> labels_;
 };
 
-/// Reads lines into columns.
+/// Reads rows into columns.
 class Reader {
  public:
-  Reader(std::string path, const CsvColumns& columns) : path_(std::move(path)), columns_(columns) {}
+  Reader(const std::string& path, const CsvColumns& columns, CsvMissing& missing)
+      : path_(path), columns_(columns), missing_(missing), rows_(path) {}
 
-  void line(std::string_view text) {
-    ++number_;
-    if (trimmed(text).empty()) return;
-    std::size_t column = 0;
-    for (bool more = true; more; ++column) {
-      const std::size_t comma = text.find(',');
-      more = comma != std::string_view::npos;
-      const std::string_view cell = trimmed(text.substr(0, comma));
-      if (more) text.remove_prefix(comma + 1);
-      float value = 0;
-      if (!parse(cell, value)) {
-        if (column == 0 && number_ == 1) return;  // a header
-        fail(ErrorKind::data, "{}: line {}, column {}: '{}' is not a number", path_, number_, column + 1, cell);
-      }
-      if (!std::isfinite(value))
-        fail(ErrorKind::data, "{}: line {}, column {}: '{}' is not finite", path_, number_, column + 1, cell);
-      put(column, value);
+  std::unique_ptr<Dataset> read() {
+    bool is_first = true;
+    for (std::vector<std::string> cells; rows_.next(cells);) {
+      if (cells.size() == 1 && trimmed(cells[0]).empty()) continue;
+      if (!std::exchange(is_first, false) || !is_header(cells)) add(cells);
     }
-    if (column != expected())
-      fail(ErrorKind::data, "{}: line {} has {} columns, {} expected ({} inputs, {})", path_, number_, column,
-           expected(), columns_.inputs, columns_.classes > 0 ? "a class" : fmt::format("{} targets", columns_.values));
-  }
-
-  std::unique_ptr<Dataset> take() {
+    fill_missing();
     return std::make_unique<CsvDataset>(columns_, std::move(inputs_), std::move(values_), std::move(labels_));
   }
 
  private:
   std::size_t expected() const { return columns_.inputs + columns_.values + (columns_.classes > 0 ? 1 : 0); }
 
+  /// A header has names and no number. A row of cells without values is a sample that misses them all.
+  static bool is_header(const std::vector<std::string>& cells) {
+    bool has_name = false;
+    for (const std::string& text : cells) {
+      const std::string_view cell = trimmed(text);
+      if (is_missing(cell)) continue;
+      if (number_of(cell)) return false;
+      has_name = true;
+    }
+    return has_name;
+  }
+
+  void add(const std::vector<std::string>& cells) {
+    if (cells.size() != expected())
+      fail(ErrorKind::data, "{}: line {} has {} columns, {} expected ({} inputs, {})", path_, rows_.row(), cells.size(),
+           expected(), columns_.inputs, columns_.classes > 0 ? "a class" : fmt::format("{} targets", columns_.values));
+    for (std::size_t column = 0; column < cells.size(); ++column) put(column, value_of(trimmed(cells[column]), column));
+  }
+
+  float value_of(std::string_view cell, std::size_t column) const {
+    if (is_missing(cell)) {
+      if (missing_.rule == CsvMissing::Rule::refuse)
+        fail(ErrorKind::data, "{}: line {}, column {}: '{}': the value is missing; fill it in, or {}", path_,
+             rows_.row(), column + 1, cell,
+             column < columns_.inputs ? "give csv:FILE,missing=mean or missing=zero" : "remove the line");
+      if (column >= columns_.inputs)
+        fail(ErrorKind::data, "{}: line {}, column {}: '{}': the target is missing; only inputs are filled", path_,
+             rows_.row(), column + 1, cell);
+      return kMissing;
+    }
+    const std::optional<float> value = number_of(cell);
+    if (!value)
+      fail(ErrorKind::data, "{}: line {}, column {}: '{}' is not a number (a header has no numbers)", path_,
+           rows_.row(), column + 1, cell);
+    if (!std::isfinite(*value))
+      fail(ErrorKind::data, "{}: line {}, column {}: '{}' is not finite", path_, rows_.row(), column + 1, cell);
+    return *value;
+  }
+
   void put(std::size_t column, float value) {
     if (column < columns_.inputs)
       inputs_.push_back(value);
     else if (column < columns_.inputs + columns_.values)
       values_.push_back(value);
-    else if (column < expected())
+    else
       put_class(value);
   }
   void put_class(float value) {
     if (value < 0 || value >= static_cast<float>(columns_.classes) || value != std::floor(value))
-      fail(ErrorKind::data, "{}: line {}: {} is not one of the model's classes 0 to {}", path_, number_, value,
+      fail(ErrorKind::data, "{}: line {}: {} is not one of the model's classes 0 to {}", path_, rows_.row(), value,
            columns_.classes - 1);
     labels_.push_back(static_cast<std::int32_t>(value));
   }
 
-  const std::string path_;
+  void fill_missing() {
+    if (missing_.rule == CsvMissing::Rule::zero) missing_.values.assign(columns_.inputs, 0);
+    if (missing_.rule == CsvMissing::Rule::mean && missing_.values.empty()) missing_.values = means();
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      if (std::isnan(inputs_[i])) inputs_[i] = filling(i % columns_.inputs);
+  }
+  float filling(std::size_t column) const {
+    const float value = missing_.values.at(column);
+    if (std::isnan(value))
+      fail(ErrorKind::data, "{}: column {}: missing=mean, but the column has no value", path_, column + 1);
+    return value;
+  }
+  /// The mean of each column's values, summed in f64; NaN for a column without values.
+  std::vector<float> means() const {
+    std::vector<double> sums(columns_.inputs);
+    std::vector<std::size_t> counts(columns_.inputs);
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      if (std::isnan(inputs_[i])) continue;
+      sums[i % columns_.inputs] += inputs_[i];
+      ++counts[i % columns_.inputs];
+    }
+    std::vector<float> means(columns_.inputs, kMissing);
+    for (std::size_t c = 0; c < means.size(); ++c)
+      if (counts[c] > 0) means[c] = static_cast<float>(sums[c] / static_cast<double>(counts[c]));
+    return means;
+  }
+
+  const std::string& path_;
   const CsvColumns columns_;
-  std::size_t number_ = 0;
+  CsvMissing& missing_;
+  Rows rows_;
   std::vector<float> inputs_;
   std::vector<float> values_;
   std::vector<std::int32_t> labels_;
@@ -115,15 +246,17 @@ class Reader {
 
 }  // namespace
 
-std::unique_ptr<Dataset> load_csv(const std::string& path, const CsvColumns& columns) {
+CsvMissing CsvMissing::parse(std::string_view flag, std::string_view text) {
+  if (text == "refuse") return {};
+  if (text == "zero") return {.rule = Rule::zero, .values = {}};
+  if (text == "mean") return {.rule = Rule::mean, .values = {}};
+  fail(ErrorKind::usage, "{}: missing={}: expected mean, zero or refuse", flag, text);
+}
+
+std::unique_ptr<Dataset> load_csv(const std::string& path, const CsvColumns& columns, CsvMissing& missing) {
   check(columns.inputs > 0 && (columns.values > 0) != (columns.classes > 0), "{}: {} inputs, {} targets, {} classes",
         path, columns.inputs, columns.values, columns.classes);
-  std::ifstream file(path);
-  if (!file) fail(ErrorKind::data, "{}: cannot be opened", path);
-  Reader reader(path, columns);
-  for (std::string line; std::getline(file, line);) reader.line(line);
-  if (file.bad()) fail(ErrorKind::data, "{}: cannot be read", path);
-  return reader.take();
+  return Reader(path, columns, missing).read();
 }
 
 }  // namespace psring::worker

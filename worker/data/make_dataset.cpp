@@ -13,6 +13,7 @@ namespace psring::worker {
 namespace {
 
 constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
+constexpr const char* kCsvForm = "csv:FILE or csv:train=FILE,test=FILE";
 
 /// Throws a line such as "--data idx:d does not fit --model mlp:100-10: 784 inputs a sample, 100 expected".
 template <class... Args>
@@ -60,7 +61,9 @@ void register_builtin_datasets(DatasetRegistry& registry) {
   };
   add("fashion-mnist", "70000 images of clothing, from the package dataset-fashion-mnist", make_fashion_mnist);
   add("idx", "idx:DIR: images and labels in IDX files, plain or gzip", make_idx);
-  add("csv", "csv:FILE or csv:train=FILE,test=FILE: lines of numbers: the inputs, then the targets", make_csv);
+  add("csv",
+      "csv:FILE or csv:train=FILE,test=FILE: lines of numbers: the inputs, then the targets; ,missing=mean|zero fills",
+      make_csv);
   add("text", "text:FILE: the bytes of a file as tokens", make_text);
   add("tokens", "tokens:FILE: 16-bit little-endian tokens", make_tokens);
   add("synthetic", "synthetic:samples=N,seed=S: made for the model, and learnable", make_synthetic_data);
@@ -91,17 +94,16 @@ DataSplit make_csv(const Spec& spec, const DataNeeds& needs) {
   if (needs.tokens) misfit(spec, needs, "its inputs are {}, {} expected", kind_of(false), kind_of(true));
   if (!needs.targets && needs.target_values == 0) misfit(spec, needs, "its samples have targets, the model reads none");
   const CsvColumns columns{needs.input_cols, needs.target_values, needs.targets ? needs.classes : 0};
-  DataSplit split;
-  if (spec.argument().find('=') == std::string::npos) {
-    split.train = load_csv(path_of(spec, "csv:FILE or csv:train=FILE,test=FILE"), columns);
-    return split;
-  }
-  spec.allow_only({"train", "test"});
-  const std::string train = spec.string("train", "");
-  const std::string test = spec.string("test", "");
+  path_of(spec, kCsvForm);
+  const Spec named = spec.with_free_text_as("train");
+  named.allow_only({"train", "test", "missing"});
+  const std::string train = named.string("train", "");
+  const std::string test = named.string("test", "");
   if (train.empty()) fail(ErrorKind::usage, "{} {}: no train=FILE", spec.flag(), spec.text());
-  split.train = load_csv(train, columns);
-  if (!test.empty()) split.test = load_csv(test, columns);
+  CsvMissing missing = CsvMissing::parse(spec.flag() + " " + spec.text(), named.string("missing", "refuse"));
+  DataSplit split;
+  split.train = load_csv(train, columns, missing);
+  if (!test.empty()) split.test = load_csv(test, columns, missing);
   return split;
 }
 

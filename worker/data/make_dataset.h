@@ -36,7 +36,7 @@ DataSplit make_dataset(const DatasetRegistry& registry, const Spec& spec, const 
 DataSplit make_fashion_mnist(const Spec& spec, const DataNeeds& needs);
 /// `idx:DIR`
 DataSplit make_idx(const Spec& spec, const DataNeeds& needs);
-/// `csv:FILE` or `csv:train=FILE,test=FILE`; see csv.h.
+/// `csv:FILE` or `csv:train=FILE,test=FILE`, with `,missing=mean` or `,missing=zero`; see csv.h.
 DataSplit make_csv(const Spec& spec, const DataNeeds& needs);
 /// `text:FILE`: one token per byte.
 DataSplit make_text(const Spec& spec, const DataNeeds& needs);
