@@ -31,9 +31,12 @@ void check_name(const char* flag, const std::string& name, const char* pattern, 
     fail(ErrorKind::usage, "{}: expected {} of at most {} characters, got '{}'", flag, expected, most, name);
 }
 
+/// A quantity of Kubernetes (apimachinery, resource.Quantity): a number, and a suffix or an exponent of 10.
 void check_quantity(const char* flag, const std::string& text) {
-  if (!matches(text, R"((0|[1-9][0-9]*)(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?)"))
-    fail(ErrorKind::usage, "{}: expected a quantity of Kubernetes, such as 500m or 2Gi, got '{}'", flag, text);
+  if (!matches(text, R"(\+?([0-9]+\.?[0-9]*|\.[0-9]+)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?[0-9]+)?)"))
+    fail(ErrorKind::usage, "{}: expected a quantity of Kubernetes, such as 500m, 2Gi or 1e9, got '{}'", flag, text);
+  if (text.substr(0, text.find_first_of("eE")).find_first_of("123456789") == std::string::npos)
+    fail(ErrorKind::usage, "{}: expected a quantity above 0, got '{}'", flag, text);
 }
 
 /// The three kinds of pods. Names are those of the objects, too.
