@@ -301,14 +301,17 @@ std::filesystem::path make_run_folder(const std::string& wanted, const std::stri
   namespace fs = std::filesystem;
   const fs::path runs = "runs";
   std::error_code error;
-  fs::create_directories(wanted.empty() ? runs : fs::path(wanted), error);
-  fs::path folder = wanted;
+  fs::path folder = wanted.empty() ? runs : fs::path(wanted);
+  fs::create_directories(folder, error);
   // Only one process can create a folder, so a new folder belongs to this run alone.
   for (int number = 1; wanted.empty() && !error; ++number) {
     folder = runs / fmt::format("{}-{:03}", name, number);
     if (fs::create_directory(folder, error)) break;
     if (error && fs::exists(folder)) error.clear();  // a file has this name
   }
+  if (error && wanted.empty())
+    fail(ErrorKind::data, "{}: cannot create the run's folder: {}; choose another with --out DIR", folder.string(),
+         error.message());
   if (error) fail(ErrorKind::data, "--out {}: {}", folder.string(), error.message());
   check_no_run(folder);
   return fs::canonical(folder);
