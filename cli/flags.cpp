@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include <psring/cli/flags.h>
+#include <psring/cli/words.h>
 #include <psring/common/base/error.h>
 
 namespace psring::cli {
@@ -37,6 +38,11 @@ Flag& Flag::set_group(const std::string& title) {
 
 Flag& Flag::make_value_optional() {
   option_->expected(0, 1);
+  return *this;
+}
+
+Flag& Flag::allow_empty() {
+  option_->check(CLI::Validator([](const std::string&) { return std::string(); }, "", kMayBeEmpty));
   return *this;
 }
 
@@ -84,7 +90,8 @@ Flag::Description Flag::describe() const {
 
 template <class Value>
 Flag Flags::add(const std::string& names, Value& value, const std::string& help) const {
-  return Flag(*command_->add_option(names, value, help));
+  // Without extra values, the parser does not take "[a,b]" for a list of two values.
+  return Flag(*command_->add_option(names, value, help)->allow_extra_args(false));
 }
 
 template Flag Flags::add(const std::string&, std::string&, const std::string&) const;

@@ -26,6 +26,7 @@ class Flag {
   Flag& set_group(const std::string& title);  ///< the title of the option's group in the help
   Flag& hide() { return set_group(""); }      ///< the help leaves the option out
   Flag& make_value_optional();                ///< given without a value, the text is ""
+  Flag& allow_empty();                        ///< "" is a value like others
   Flag& separate_by(char separator);          ///< the value is a list of items with this separator
   /// Refuses a text if `mistake` returns a message for it.
   Flag& check(std::function<std::string(const std::string&)> mistake);
@@ -61,7 +62,7 @@ class Flags {
   /// Adds an option that parsing stores into `value`, which must live as long as the command and be a std::string, int,
   /// double, std::size_t, std::filesystem::path, std::optional<std::uint32_t>, std::vector<std::string> or
   /// std::vector<std::size_t>. `names` lists the option's names with dashes, separated by commas; a name without dashes
-  /// makes a positional argument.
+  /// makes a positional argument. An option of a vector takes one value each time that it is given.
   template <class Value>
   Flag add(const std::string& names, Value& value, const std::string& help = "") const;
   /// Adds an option whose text parsing hands to `take`.

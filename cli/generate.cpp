@@ -296,7 +296,7 @@ Command add_generate(const Flags& program) {
       .require();
   command.add("--model", flags->model.model, "the model, if the file's folder and tensors do not tell");
   command.add("--weights", flags->model.weights, "round them on loading: f32, int8 or int4:group=64,scheme=affine");
-  command.add("--prompt", flags->prompts, "text to continue; several make a batch");
+  command.add("--prompt", flags->prompts, "text to continue; several make a batch").allow_empty();
   command.add("--prompt-file", flags->prompt_file, "file with a prompt on each line");
   command.add("--prompt-tokens", flags->prompt_tokens, "prompt as token numbers, separated by commas");
   command.add("--tokenizer", flags->tokenizer,

@@ -12,6 +12,7 @@
 #include <psring/cli/config_file.h>
 #include <psring/cli/help.h>
 #include <psring/cli/parse.h>
+#include <psring/cli/words.h>
 #include <psring/common/base/error.h>
 
 namespace psring::cli {
@@ -27,11 +28,11 @@ bool is_number(const std::string& text) {
 }
 
 /// Refuses numbers that the parser would take: -1 as a very large number, and "3.5 apples" as 3.5. Refuses an empty
-/// value of any option, too: a script's unset variable becomes "".
+/// value or positional argument, too, unless it makes sense: a script's unset variable becomes "".
 void check_values(CLI::App& command) {
   for (CLI::Option* option : command.get_options({})) {
     const std::string type = option->get_type_name();
-    if (option->get_items_expected_max() > 0)
+    if (option->get_items_expected_max() > 0 && !may_be_empty(*option))
       option->check([](const std::string& text) { return text.empty() ? "expected a value, got ''" : ""; });
     if (type == "UINT")
       option->check([](const std::string& text) {
@@ -173,14 +174,17 @@ int CommandLine::run(const std::vector<std::string>& words, const std::function<
   if (!root.get_subcommands({}).empty()) root.require_subcommand(1);
   set_help_format(root);
   CLI::App& command = command_of(root, words);
+  const bool is_named = &command != &root;
+  std::vector<std::string> all = checked_words(command, {words.begin() + (is_named ? 2 : 1), words.end()});
+  if (is_named) all.insert(all.begin(), words[1]);
   ConfigWords added;
   if (const std::string file = config_file(words); !file.empty() && command.get_option_no_throw(kConfig) != nullptr)
     added = read_config(command, file, words);
-  std::vector<std::string> all(words.begin() + 1, words.end());
-  all.insert(all.end(), added.words.begin(), added.words.end());
   check_values(root);
   root.name(std::filesystem::path(words.front()).filename().string());  // the parser would take the name from argv
   try {
+    const std::vector<std::string> of_file = checked_words(command, added.words);
+    all.insert(all.end(), of_file.begin(), of_file.end());
     const auto status = parse(root, all);
     return status ? *status : body();
   } catch (const Error& error) {

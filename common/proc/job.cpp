@@ -4,6 +4,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/json_number.h>
+#include <psring/common/base/text.h>
 #include <psring/common/proc/job.h>
 #include <psring/common/proc/options/table.h>
 
@@ -63,7 +64,13 @@ std::optional<std::size_t> JobOptions::shard_owners() const {
 
 std::string to_json(const JobOptions& job) {
   Json json;
-  for_each_field(job, [&](const std::string& name, const auto& field) { write(json[name], field); });
+  for_each_field(job, [&](const std::string& name, const auto& field) {
+    if constexpr (std::convertible_to<decltype(field), std::string_view>)
+      if (!is_utf8(field))
+        fail(ErrorKind::data, "{} '{}': is not UTF-8, in which psring writes its records; choose another name", name,
+             with_escapes(field));
+    write(json[name], field);
+  });
   return json.dump(2);
 }
 

@@ -120,6 +120,45 @@ class Generate(GenerateTest):
                                             1, "--lr", "1e-45", "--init", f"{name}/model.safetensors", "--out", f"{name}-run"))
                 self.assertEqual(read_tensors(self.folder / f"{name}-run" / "model.safetensors"), tensors)
 
+    def test_the_model_travels_with_the_file(self):
+        """The heads are in the file that psring writes; without them they are asked for; another model is named."""
+        other = MODEL.replace("heads=4", "heads=2")
+        model = self.trained(model=other, steps=1)
+        (self.folder / "alone").mkdir()
+        (self.folder / model).rename(self.folder / "alone" / "m.safetensors")
+        moved, prompt = "alone/m.safetensors", ["--prompt", "the cat ", "--tokens", 20]
+        found = self.generate("--init", moved, *prompt)
+        self.assertEqual(found["model"], other)
+        self.assert_done(self.run_program("psring", "quantize", "--init", moved, "--weights", "int8", "--out", "q.safetensors"))
+        self.assertEqual(self.generate("--init", "q.safetensors", *prompt)["model"], other)
+        again = ["--strategy", "single", "--data", "text:corpus.txt", "--global-batch", 8, "--steps", 1]
+        self.assert_refused(self.train(*again, "--model", MODEL, "--init", moved), DATA, f"{moved}: holds a {other}", f"--model is {MODEL}")
+        self.assert_done(self.train(*again, "--model", other, "--init", moved, "--out", "again"))
+
+        tensors = read_tensors(self.folder / moved)
+        write_tensors(self.folder / "alone" / "plain.safetensors", tensors)
+        plain = ["--init", "alone/plain.safetensors", *prompt]
+        self.assert_refused(self.run_program("psring", "generate", *plain), USAGE, "alone/plain.safetensors: its tensors do not show the number of heads",
+                            "--model gpt:layers=2,dim=64,heads=N,context=64,vocab=256")
+        self.assertEqual(self.generate(*plain, "--model", other)["sequences"], found["sequences"])
+
+        dtype, shape, content = tensors["wte.weight"]
+        for name, head, status in (("tied", content, 0), ("untied", content[:-4] + struct.pack("<f", 9.0), DATA)):
+            write_tensors(self.folder / "alone" / f"{name}.safetensors", {**tensors, "lm_head.weight": (dtype, shape, head)})
+            for words in (["generate", *prompt], ["train", *again]):
+                words = ["psring", *words, "--model", other, "--init", f"alone/{name}.safetensors"]
+                if status == 0:
+                    self.assert_done(self.run_program(*words))
+                else:
+                    self.assert_refused(self.run_program(*words), status, f"alone/{name}.safetensors", "lm_head.weight")
+
+    def test_another_model_of_the_same_tensors_is_named(self):
+        job = ["--strategy", "single", "--global-batch", 4, "--steps", 1, "--data", "synthetic"]
+        self.assert_done(self.train(*job, "--model", "mlp:4-8-d0.5-2", "--out", "first"))
+        result = self.train(*job, "--model", "mlp:4-8-2", "--init", "first/model.safetensors", "--out", "second")
+        self.assert_done(result)
+        self.assertIn("--init first/model.safetensors: was saved by --model mlp:4-8-d0.5-2\n", result.out)
+
     def test_own_vocabulary(self):
         """Text to tokens, training on them, and a model that speaks in them."""
         (self.folder / "corpus.txt").write_text(text_of(3000))
@@ -146,13 +185,19 @@ class Generate(GenerateTest):
         (self.folder / "blank").write_text("\n")
         begins = self.generate("--init", model, "--prompt-file", "blank", "--tokens", 5)["sequences"][0]["prompt"]
         self.assertEqual(begins, [vocabulary["<|endoftext|>"]])
+        for empty in (["--prompt", ""], ["--prompt="]):
+            (sequence,) = self.generate("--init", model, *empty, "--tokens", 5)["sequences"]
+            self.assertEqual(sequence["prompt"], begins)
+        lists = self.generate("--init", model, "--prompt=[the,cat]", "--prompt", "", "--tokens", 5)["sequences"]
+        self.assertEqual(len(lists), 2)  # a prompt in brackets is one text
 
     def test_bad_input(self):
         model = self.trained(steps=1)
         run = ["--init", model]
         (self.folder / "blank").write_text("\n")
         for options, status, words in (
-            ([*run, "--prompt", ""], USAGE, ["--prompt", "''"]),
+            ([*run, "--prompt", ""], USAGE, ["--prompt: is empty", "<|endoftext|>"]),
+            ([*run, "--prompt="], USAGE, ["--prompt: is empty", "<|endoftext|>"]),
             ([*run, "--prompt-file", "blank"], USAGE, ["empty", "<|endoftext|>"]),
             ([*run], USAGE, ["--prompt"]),
             ([*run, "--prompt-tokens", "256"], USAGE, ["token 256", "vocabulary of 256"]),
@@ -172,7 +217,8 @@ class Generate(GenerateTest):
             ([*run, "--prompt", "a", "--weights", "int3"], USAGE, ["--weights"]),
             ([*run, "--prompt", "a", "--weights", "int4:group=48"], USAGE, ["group"]),
             ([*run, "--prompt", "a", "--model", "mlp:784-10"], USAGE, ["only gpt"]),
-            ([*run, "--prompt", "a", "--model", "gpt:layers=1,dim=64,heads=4,context=64,vocab=256"], DATA, ["none of the model's"]),
+            ([*run, "--prompt", "a", "--model", "gpt:layers=1,dim=64,heads=4,context=64,vocab=256"], USAGE, ["--model", f"{model} holds a {MODEL}"]),
+            ([*run, "--prompt", "a", "--model", MODEL.replace("heads=4", "heads=8")], USAGE, [f"{model} holds a {MODEL}"]),
             ([*run, "--prompt", "a", "--tokenizer", "nowhere"], DATA, ["nowhere"]),
             ([*run, "--prompt", "a", "--evaluate", "text:corpus.txt"], USAGE, ["--evaluate"]),
             ([*run, "--evaluate", "fashion-mnist"], DATA, ["--evaluate"]),
