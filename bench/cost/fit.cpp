@@ -9,6 +9,7 @@
 
 #include <psring/bench/cost/fit.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
 #include <psring/common/base/processors.h>
 #include <psring/common/base/text.h>
 #include <psring/common/device/processor.h>
