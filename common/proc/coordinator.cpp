@@ -229,8 +229,11 @@ void Coordinator::check_silence(Moment now) {
                                             : fmt::format("nothing from {} for {:.1f} s {}", to_string(state.member),
                                                           seconds(quiet), phase_text()));
   }
-  for (auto& [place, text] : silent)  // the loss of a worker may have removed the server in its process
+  for (auto& [place, text] : silent) {
+    if (symptom_) text += fmt::format("; {}", symptom_->error.what());  // who noticed, and what it was doing
+    // The loss of a worker may have removed the server in its process.
     if (members_.contains(place)) lose(place, ErrorKind::peer_lost, std::move(text));
+  }
 }
 
 void Coordinator::check_deadline(Moment now) {

@@ -74,8 +74,7 @@ std::string Coordinator::text_of(WaitsFor what, Peer place) const {
   if (what == WaitsFor::holder)
     return fmt::format(
         "{} has joined already: waiting for its next message, at which this process is refused, or for {:g} s of "
-        "silence, "
-        "after which this process takes the place",
+        "silence, after which this process takes the place",
         describe_holder(place), seconds(plan_.heartbeat_timeout));
   return fmt::format("waiting for the other members to tell which state they keep, before a new {} may join",
                      to_string(place));

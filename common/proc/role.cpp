@@ -124,8 +124,8 @@ Error Membership::fail(const Error& error) {
   if (error.kind() != ErrorKind::peer_lost) return error;
   const auto cause = link_->await_failure(clock_.now() + link_->heartbeat_timeout() + std::chrono::seconds(1));
   const std::string_view own = error.what();
-  if (!cause || own.find(cause->what()) != own.npos || std::string_view(cause->what()).find(own) != own.npos)
-    return error;
+  if (!cause || own.find(cause->what()) != own.npos) return error;
+  if (std::string_view(cause->what()).find(own) != own.npos) return *cause;
   return Error(cause->kind(), fmt::format("{} (seen here: {})", cause->what(), own));
 }
 
