@@ -78,7 +78,7 @@ JobOptions StepPredictor::on_hosts(const Entry& entry) const {
   job.accumulate *= job.virtual_workers;
   job.virtual_workers = 1;
   job.link.clear();
-  job.transport = "auto";
+  job.transport = "tcp";
   if (job.algorithm == "direct") job.algorithm = "auto";
   if (job.shard_group == "host") job.shard_group = "1";
   job.share_host_parameters = job.local_reduce = false;
@@ -127,9 +127,7 @@ void StepPredictor::measure(const std::vector<Row>& rows) {
   bench::Measured measured;
   bench::measure_updates(measured, updates);
   bench::measure_aggregation(measured);
-  bench::measure_copies(measured);
-  ways.insert("server.shm");  // between a worker and the server in its process
-  bench::measure_messages(kMessageMeasure, measured, ways);
+  if (!ways.empty()) bench::measure_messages(kMessageMeasure, measured, ways);
   fit_.lines = bench::fit_lines(measured);
   if (any_sleeps) fit_.factors["sleep_s"] = bench::measure_sleep();
 }

@@ -32,7 +32,7 @@ inline constexpr std::size_t kShmCrowdedSliceBytes = 1048576;
 inline constexpr std::size_t kShmShareBytes = 65536;  ///< of a slice that a rank claims, at least
 inline constexpr std::size_t kShmTextBytes = 512;
 
-/// What a byte is counted for: a Collective's number, or control traffic.
+/// The kind of a counted byte: the number of a Collective, or control traffic.
 inline constexpr std::size_t kShmControl = 7;
 inline constexpr std::size_t kShmKinds = 8;
 
