@@ -13,7 +13,7 @@ import subprocess
 import sys
 import unittest
 
-from support import TINY, ProgramTest
+from support import BIN, TINY, ProgramTest
 
 NAMESPACES = pathlib.Path("/run/netns")  # where ip keeps them
 JOB = [*TINY, "--steps", 20, "--optimizer", "adam", "--lr", "0.01", "--workers", 2, "--servers", 2]
@@ -152,6 +152,20 @@ class SeveralHosts(TwoHosts):
                         self.assertRegex(link, rf"^tcp 10\.231\.0\.\d:\d+{', encrypted' if encrypt == 'auto' else ''}$", links)
                 self.assertEqual(len(links), 4)
                 (self.folder / "two-hosts").rename(self.folder / f"two-hosts-{encrypt}")
+
+    def test_a_table_of_both_hosts(self):
+        launcher = self.start("psring", "compare", "--nodes", 2, "--listen", f"{self.hosts.addresses[0]}:0", "--key", "job.key",
+                              "--strategies", "single,ps,zero3", "--out", "table", *JOB, prefix=self.hosts.on(0))
+        for line in launcher.stdout:
+            if found := re.match(r"coordinator at (\S+): waiting for the agents of 1 more host", line):
+                break
+        agent = self.agent(found.group(1))
+        self.assert_done(self.finish(launcher))
+        self.assert_done(self.finish(agent))
+        rows = json.loads((self.folder / "table" / "compare.json").read_text())["rows"]
+        self.assertEqual([(row["strategy"], row["equality"]) for row in rows], [("single", "—"), ("ps", "="), ("zero3", "=")])
+        self.assertEqual([row["job"]["encrypt"] for row in rows[1:]], [True, True])
+        self.assertTrue(all(row["predicted"][0]["step_s"] > 0 for row in rows))
 
     def test_shard_group_of_a_host(self):
         """Shards within a host, replicas between: all hosts end in the bits of groups of two on one host."""
@@ -313,6 +327,16 @@ class Doctors(ProgramTest):
             print(f"{way}: {part:.3f} of {Switched.RATE / 1e6:.0f} Mbit/s")
             self.assertGreater(part, 0.85)
             self.assertLess(part, 1.15)
+
+
+class PredictedOrder(ProgramTest):
+    def test_strategies_are_ranked_as_predicted(self):
+        """The script compares two strategies whose bytes differ by half, on hosts behind links of 100 Mbit/s."""
+        script = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "predicted-order"
+        result = subprocess.run([sys.executable, script, "--bin", BIN, "--steps", "8", "--strategies", "ddp,zero3"], capture_output=True,
+                                text=True, env=self.environment, cwd=self.folder)
+        self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+        self.assertIn("2 rows at 100mbit: 1 pairs differ by more than 10 %, 1 are ranked alike", result.stdout)
 
 
 def reason_to_skip():
