@@ -46,11 +46,15 @@ double median_seconds(const std::function<void()>& call, Nanoseconds at_least) {
 
 void measure_layers(const worker::Model& model, std::size_t batch, DType type, Measured& into, std::size_t threads) {
   constexpr std::size_t kSteps = 7;
+  constexpr std::size_t kLeast = 3;  // of a model whose steps take long, whose times vary little
+  constexpr auto kLong = std::chrono::seconds(2);
   ModelStep step(model, batch, type, threads);
   std::vector<std::vector<double>> forward(step.layers());
   std::vector<std::vector<double>> backward(step.layers());
   step.run();
-  for (std::size_t i = 0; i < kSteps; ++i) {
+  const SystemClock clock;
+  const Moment end = clock.now() + kLong;
+  for (std::size_t i = 0; i < kSteps && (i < kLeast || clock.now() < end); ++i) {
     step.begin();
     for (std::size_t layer = 0; layer < step.layers(); ++layer)
       forward[layer].push_back(time_of([&] { step.forward(layer); }));
