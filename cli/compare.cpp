@@ -41,8 +41,9 @@ struct CompareFlags {
   std::size_t runs = 1;
   std::string predict_link = "10gbit,20us";
   std::size_t nodes = 1;
-  std::string listen = "127.0.0.1:0";
+  std::string listen = LaunchOptions().listen;
   std::string key;
+  bool same_build = false;
   bool wide = false;
   std::string launcher = "auto";
   std::optional<Sweep> sweep;
@@ -224,7 +225,8 @@ class Comparison {
                           .more = flags_.nodes > 1,
                           .returning = std::exchange(agents_stay_, false),
                           .label = label,
-                          .resumable = false};
+                          .resumable = false,
+                          .same_build = flags_.same_build};
     if (key_) options.key_file = std::filesystem::absolute(flags_.key);
     LaunchResult result = launch(job, options, invocation_, signals_);
     agents_stay_ = result.agents_stay;
@@ -343,8 +345,10 @@ Command add_compare(const Flags& program) {
   command
       .add("--nodes", flags->nodes, "number of hosts that make each run: this host, and the hosts whose agents connect")
       .show_default();
-  command.add("--listen", flags->listen, "ADDR:PORT of the coordinators; port 0: any free port").show_default();
+  command.add("--listen", flags->listen, "ADDR:PORT of the coordinators; port 0: any free port")
+      .show_default("127.0.0.1:0");
   command.add("--key", flags->key, "key file of the jobs (on one host: a new key for each)");
+  add_same_build(command, flags->same_build);
   command.add_switch("--wide", flags->wide, "print all measurements of every process below the table");
   add_launcher_flag(command, flags->launcher);
   add_job_flags(command, flags->job);

@@ -249,11 +249,13 @@ void end_agents(const std::string& endpoint, const net::JobKey& key, std::size_t
   const SystemClock clock;
   const TemporaryFolder folder("psring-end");
   // A job without roles: it ends well as soon as all of its agents have joined.
-  net::CoordinatorService service(
-      {.plan = {.workers = 0, .agents = static_cast<std::uint32_t>(others), .join_timeout = std::chrono::seconds(10)},
-       .listen = endpoint,
-       .run_folder = folder.path()},
-      key, clock);
+  net::CoordinatorService service({.plan = {.workers = 0,
+                                            .agents = static_cast<std::uint32_t>(others),
+                                            .build = build_id(),
+                                            .join_timeout = std::chrono::seconds(10)},
+                                   .listen = endpoint,
+                                   .run_folder = folder.path()},
+                                  key, clock);
   service.run({.fd = signals.fd(), .take = [&] { return signals.take(); }});
 }
 
