@@ -56,6 +56,7 @@ void check_checkpoints(const JobOptions& job) {
   const bool none = job.checkpoint_every == 0;
   refuse({
       {!job.resume.empty() && !job.init.empty(), "--resume and --init: give one of them"},
+      {job.other_data && job.resume.empty(), "--other-data: means nothing without --resume"},
       {none && !job.checkpoint_dir.empty(), "--checkpoint-dir: give --checkpoint-every, too"},
       {none && job.checkpoint_keep > 0, "--checkpoint-keep: give --checkpoint-every, too"},
   });

@@ -30,6 +30,7 @@ struct ResumeFlags {
   std::string key;
   std::string live;
   std::string tensorboard;
+  bool other_data = false;
   TaskFlags tasks;
 };
 
@@ -41,6 +42,8 @@ std::uint64_t continue_from_newest(JobOptions& job, const fs::path& folder) {
   if (FolderLock::is_held_by_other(job.checkpoint_folder()))
     fail(ErrorKind::usage, "{}: is under way: another process saves its checkpoints", folder.string());
   job.continue_from(newest_whole_checkpoint(job, Damaged::set_aside).string());
+  // The run's own checkpoints were made on its data.
+  if (optim::run_of(job.resume) == job.run_id) job.other_data = false;
   const std::uint64_t step = optim::Checkpoint(job.resume).step();
   if (const auto newer = optim::CheckpointFolder(job.checkpoint_folder(), job.run_id).newer_of_another_run(step))
     fail(ErrorKind::usage,
@@ -105,6 +108,7 @@ int resume(const ResumeFlags& flags, Tasks& tasks, const Invocation& invocation,
   if (!flags.listen.empty() || tasks.are_several()) next.record.listen = tasks.listen_address(flags.listen);
   if (!flags.live.empty()) job.live = flags.live;
   if (!flags.tensorboard.empty()) options::set(job, options::at("tensorboard"), flags.tensorboard);
+  if (flags.other_data) job.other_data = true;
   if (!flags.key.empty()) next.record.key_file = fs::absolute(flags.key).string();
   return run_part(std::move(next), tasks, invocation, signals);
 }
@@ -144,6 +148,7 @@ Command add_resume(const Flags& program) {
       .make_value_optional();
   command.add("--tensorboard", flags->tensorboard,
               "on or off: write the metrics in TensorBoard's format, too (as before)");
+  command.add_switch("--other-data", flags->other_data, options::at("other-data").help);
   add_task_flags(command, flags->tasks);
   return [flags](const Invocation& invocation) {
     SignalWatch signals(SignalWatch::Effect::ends_process);

@@ -1,5 +1,6 @@
 // psring tokenize: text to the 16-bit tokens that --data tokens:FILE reads, and back; and learning a vocabulary.
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,7 +11,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/standard_files.h>
-#include <psring/worker/data/tokenizer/tokenizer.h>
+#include <psring/worker/data/tokenizer/tokenizer_note.h>
 
 namespace psring::cli {
 namespace {
@@ -88,6 +89,7 @@ int encode(const TokenizeFlags& flags, Tokenizer& tokenizer) {
     for (const std::uint32_t token : tokenizer.encode(text)) append(token);
   }
   write_whole(flags.out, bytes);
+  if (std::filesystem::is_regular_file(flags.out)) worker::write_tokenizer_note(flags.out, tokenizer);
   const std::size_t tokens = bytes.size() / 2;
   out::print("{}: {} tokens from {} bytes", flags.out, tokens, text_bytes);
   if (tokens > 0) out::print(", {:.2f} bytes a token", static_cast<double>(text_bytes) / static_cast<double>(tokens));

@@ -71,6 +71,7 @@ set(PSRING_PUBLIC_HEADERS
   worker/error_feedback.h
   worker/data/csv.h
   worker/data/dataset.h
+  worker/data/fingerprint.h
   worker/data/idx.h
   worker/data/make_dataset.h
   worker/data/sampler.h

@@ -14,18 +14,44 @@
 namespace psring::worker {
 namespace {
 
+constexpr const char* kData = "data";
+constexpr const char* kSamples = "training samples";
+constexpr const char* kTokenizer = "tokenizer";
+constexpr const char* kUnknown = "unknown";
+
+/// The facts about a run that a run which continues it must share. Reads the data.
 std::map<std::string, std::string> facts_of(const TrainSetup& setup) {
   const JobOptions& job = setup.job();
   std::string rule = job.optimizer;
   for (const auto& [name, value] : setup.optimizer().rule->hyperparameters())
     rule += fmt::format(" {}={}", name, value);
   if (job.nesterov) rule += " nesterov";
+  const DataSplit& data = setup.data();
   return {{"model", job.model},
           {"optimizer", rule},
           {"seed", std::to_string(job.seed)},
           {"global batch", std::to_string(job.global_batch)},
-          {"training samples", std::to_string(setup.data().train->size())},
+          {kSamples, std::to_string(data.train->size())},
+          {kData, data.fingerprint ? data.fingerprint() : kUnknown},
+          {kTokenizer, data.tokenizer.empty() ? kUnknown : data.tokenizer},
           {"shuffle", job.shuffle}};
+}
+
+bool is_about_data(const std::string& fact) { return fact == kData || fact == kSamples || fact == kTokenizer; }
+
+/// Returns the facts that differ: "data A, this run's is B; seed 1, this run's is 2"; "" if none does. Data and
+/// tokenizers that this run does not know are not compared, and neither is the tokenizer of a checkpoint that has none.
+std::string differences(const std::map<std::string, std::string>& saved, const TrainSetup& setup, bool& of_data) {
+  std::string all;
+  for (const auto& [fact, value] : facts_of(setup)) {
+    if (is_about_data(fact) && (setup.job().other_data || value == kUnknown)) continue;
+    const auto found = saved.find(fact);
+    const std::string& was = found == saved.end() ? kUnknown : found->second;
+    if (was == value || (fact == kTokenizer && was == kUnknown)) continue;
+    all += fmt::format("{}{} {}, this run's is {}", all.empty() ? "" : "; ", fact, was, value);
+    of_data = of_data || is_about_data(fact);
+  }
+  return all;
 }
 
 constexpr const char* kWorkers = "workers";
@@ -47,11 +73,10 @@ std::vector<optim::SavedTensor> tensors_of(const TrainSetup& setup, std::span<co
 
 void check_fits(const optim::Checkpoint& saved, const TrainSetup& setup) {
   const std::string name = saved.folder().string();
-  const auto& was = saved.manifest().facts;
-  for (const auto& [fact, value] : facts_of(setup))
-    if (const auto found = was.find(fact); found == was.end() || found->second != value)
-      fail(ErrorKind::data, "--resume {}: saved with {} {}, this run's is {}", name, fact,
-           found == was.end() ? "unknown" : found->second, value);
+  bool of_data = false;
+  if (const std::string all = differences(saved.manifest().facts, setup, of_data); !all.empty())
+    fail(ErrorKind::data, "--resume {}: saved with {}{}", name, all,
+         of_data ? " (--other-data continues on other data)" : "");
   std::map<std::string, std::vector<std::size_t>> shapes;
   for (const optim::SavedTensor& tensor : saved.manifest().tensors) shapes[tensor.name] = tensor.shape;
   for (const optim::SavedTensor& tensor : tensors_of(setup))
@@ -126,7 +151,9 @@ Checkpoints::Checkpoints(const TrainSetup& setup, const Plan& plan, const MeshGr
   if (able_.saving == nullptr)
     fail(ErrorKind::usage, "--checkpoint-every {}: --strategy {} does not say what it has to save",
          setup.job().checkpoint_every, setup.job().strategy);
-  if (rank_ == 0) take_folder();
+  if (rank_ != 0) return;
+  take_folder();
+  facts_ = facts_of(setup_);
 }
 
 /// After this no other run saves there, as far as its file system knows.
@@ -165,7 +192,7 @@ optim::Manifest Checkpoints::manifest(std::uint64_t step, std::span<const optim:
   }
   return {.run = setup_.job().run_id,
           .step = step,
-          .facts = facts_of(setup_),
+          .facts = facts_,
           .scalars = std::move(scalars),
           .tensors = std::move(tensors)};
 }

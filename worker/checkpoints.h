@@ -18,9 +18,9 @@ namespace psring::worker {
 class ErrorFeedback;
 class TrainSetup;
 
-/// Throws data, naming --resume and what differs, where a run cannot continue from the checkpoint to the same bits as
-/// the one that wrote it: another model, optimizer, seed, batch or data. How it is trained, by how many and how
-/// fast, is free; and what is frozen.
+/// Throws data, naming --resume and all that differs, where a run cannot continue from the checkpoint to the same bits
+/// as the one that wrote it: another model, optimizer, seed, batch or data (--other-data allows it). How it is trained,
+/// by how many and how fast, is free; and what is frozen.
 void check_fits(const optim::Checkpoint& saved, const TrainSetup& setup);
 
 /// Units that are trained, and that the run which --resume continues from had frozen in part at least: the optimizer's
@@ -62,7 +62,8 @@ class Checkpoints {
   const std::span<const std::size_t> keepers_;
   ErrorFeedback* const feedback_;
   const optim::CheckpointFolder folder_;
-  std::optional<FolderLock> lock_;  ///< worker 0's
+  std::map<std::string, std::string> facts_;  ///< worker 0's
+  std::optional<FolderLock> lock_;            ///< worker 0's
 };
 
 }  // namespace psring::worker

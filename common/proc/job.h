@@ -97,6 +97,7 @@ struct JobOptions {
 
   std::string run_id;                ///< marks this run's checkpoints; "": none are saved
   std::string resume;                ///< a checkpoint to continue from, or ""
+  bool other_data = false;           ///< `resume` may be of a run on other data
   std::size_t checkpoint_every = 0;  ///< steps; 0: none are saved
   std::string checkpoint_dir;        ///< "": checkpoints/ in the run folder
   std::size_t checkpoint_keep = 0;   ///< checkpoints to keep, the newest; 0: all

@@ -242,7 +242,12 @@ TEST_CASE("another job does not continue it") {
   }
   SECTION("data") {
     other.data = "synthetic:samples=71";
-    said = "saved with training samples ";
+    said = "this run's is synthetic:samples=71; training samples ";
+  }
+  SECTION("two facts") {
+    other.seed = 6;
+    other.global_batch = 24;
+    said = "saved with global batch 12, this run's is 24; seed 5, this run's is 6";
   }
   SECTION("shuffling") {
     other.shuffle = "none";

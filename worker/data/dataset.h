@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,6 +38,11 @@ class Dataset {
 struct DataSplit {
   std::unique_ptr<Dataset> train;
   std::unique_ptr<Dataset> test;
+  /// Returns a line that is another one for other data (fingerprint.h), which checkpoints hold. Called while both
+  /// splits live. Null: not known, and a run that continues is not checked.
+  std::function<std::string()> fingerprint = {};
+  /// A line that is another one for another tokenizer; "": not known, or the data has none.
+  std::string tokenizer = {};
 };
 
 }  // namespace psring::worker

@@ -10,6 +10,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/worker/data/fingerprint.h>
 #include <psring/worker/data/idx.h>
 
 namespace psring::worker {
@@ -160,6 +161,7 @@ DataSplit load_idx(const std::string& folder, std::size_t classes, std::size_t m
   DataSplit split;
   split.train = load_split(folder, "train", 0, classes, most_classes, model);
   split.test = load_split(folder, "t10k", split.train->input_cols(), split.train->classes(), 0, model);
+  split.fingerprint = fingerprint_of_both(*split.train, split.test.get());
   return split;
 }
 

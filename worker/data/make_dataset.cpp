@@ -4,6 +4,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/worker/data/csv.h>
+#include <psring/worker/data/fingerprint.h>
 #include <psring/worker/data/idx.h>
 #include <psring/worker/data/make_dataset.h>
 #include <psring/worker/data/synthetic.h>
@@ -104,6 +105,7 @@ DataSplit make_csv(const Spec& spec, const DataNeeds& needs) {
   DataSplit split;
   split.train = load_csv(train, columns, missing);
   if (!test.empty()) split.test = load_csv(test, columns, missing);
+  split.fingerprint = fingerprint_of_both(*split.train, split.test.get());
   return split;
 }
 
@@ -126,7 +128,12 @@ DataSplit make_synthetic_data(const Spec& spec, const DataNeeds& needs) {
   made.cols = needs.input_cols;
   made.classes = needs.target_values > 0 ? needs.target_values : needs.classes;
   made.seed = spec.positive("seed", needs.seed);
-  return make_synthetic(made);
+  DataSplit split = make_synthetic(made);
+  const std::string seed = spec.string("seed", "");  // without it, the run's, which checkpoints hold by itself
+  split.fingerprint = [samples = made.samples, seed] {
+    return fmt::format("synthetic:samples={}{}{}", samples, seed.empty() ? "" : ",seed=", seed);
+  };
+  return split;
 }
 
 }  // namespace psring::worker

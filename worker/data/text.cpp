@@ -5,7 +5,9 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
+#include <psring/worker/data/fingerprint.h>
 #include <psring/worker/data/text.h>
+#include <psring/worker/data/tokenizer/tokenizer_note.h>
 
 namespace psring::worker {
 namespace {
@@ -21,6 +23,7 @@ class TokenFile {
   const std::string& path() const { return file_.path(); }
   std::uint64_t size() const { return file_.size_bytes() / width_; }
   std::size_t vocab() const { return vocab_; }
+  std::string fingerprint() const { return fingerprint_of(file_); }
   /// Returns the number of different tokens that the format can hold.
   std::size_t values() const { return std::size_t{1} << (8 * width_); }
 
@@ -92,6 +95,8 @@ DataSplit load_tokens(const std::string& path, TokenFormat format, std::size_t c
   DataSplit split;
   split.train = std::make_unique<TokenDataset>(file, context, 0, samples - held_out);
   if (held_out > 0) split.test = std::make_unique<TokenDataset>(file, context, samples - held_out, held_out);
+  split.fingerprint = [file] { return file->fingerprint(); };
+  split.tokenizer = format == TokenFormat::bytes ? "bytes" : tokenizer_note(path);
   return split;
 }
 

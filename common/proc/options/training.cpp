@@ -167,6 +167,10 @@ constexpr Option kCheckpoints[] = {
      .help = "begin from a checkpoint, or from the newest checkpoint of a folder or of a run",
      .field = &JobOptions::resume,
      .everyday = true},
+    {.name = "other-data",
+     .help = "--resume a checkpoint of a run on other data, which is otherwise refused",
+     .form = Form::flag,
+     .field = &JobOptions::other_data},
 };
 
 }  // namespace
