@@ -27,6 +27,7 @@
 #include <psring/common/proc/options/values.h>
 #include <psring/view/trace_file.h>
 #include <psring/worker/checkpoints.h>
+#include <psring/worker/model/generate/gpt_weights.h>
 #include <psring/worker/model/parallel/schedule.h>
 #include <psring/worker/training.h>
 
@@ -97,6 +98,13 @@ void print_stages(const worker::TrainSetup& setup) {
   out::print("{}", worker::describe(plans));
 }
 
+/// Names the model of --init's file if it has another specification: the same tensors can mean another function.
+void print_other_model(const JobOptions& job) {
+  if (job.init.empty()) return;
+  if (const auto other = worker::other_model_of_file(worker::TensorFile(job.init), job.model))
+    fmt::print("--init {}: was saved by --model {}\n", job.init, *other);
+}
+
 void print_plan(const worker::TrainSetup& setup) {
   const JobOptions& job = setup.job();
   const Layout& layout = setup.layout();
@@ -105,6 +113,7 @@ void print_plan(const worker::TrainSetup& setup) {
     for (const TensorLayout& tensor : unit.tensors) parameters += tensor.spec.elements();
   out::print("{}: {} parameters in {} units, {} samples, {} steps of {} samples\n", setup.model().name, parameters,
              layout.units.size(), setup.data().train->size(), setup.steps(), job.global_batch);
+  print_other_model(job);
   print_frozen(setup);
   print_stages(setup);
   if (job.share_gpu && setup.strategy().ring)

@@ -9,6 +9,7 @@
 #include <psring/worker/checkpoints.h>
 #include <psring/worker/data/sampler.h>
 #include <psring/worker/model/device/device_network.h>
+#include <psring/worker/model/generate/gpt_weights.h>
 #include <psring/worker/model/layer_buffers.h>
 #include <psring/worker/model/parallel/cut.h>
 #include <psring/worker/model/safetensors.h>
@@ -208,7 +209,11 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   check_consistency(job, *optimizer_);
   scaler_ = optim::loss_scaler(job);
   lr_ = job.lr.value_or(optimizer_->default_lr());
-  if (!job.init.empty()) match_tensors(TensorFile(job.init), tensor_specs());
+  if (!job.init.empty()) {
+    const TensorFile file(job.init);
+    check_model_of_file(file, job.model);
+    match_tensors(file, tensor_specs());
+  }
   data_ = samples == Samples::planned
               ? make_planned_data(needs_of(*model_, job), job.global_batch)
               : make_dataset(registries.datasets, Spec::parse("--data", job.data), needs_of(*model_, job));

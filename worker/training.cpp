@@ -300,7 +300,7 @@ void Training::save(const std::filesystem::path& file) {
   if (!file.empty()) {
     std::vector<TensorSpec> specs;
     for (const Tensor& tensor : all) specs.push_back(*tensor.spec);
-    writer.emplace(file.string(), specs);
+    writer.emplace(file.string(), specs, std::map<std::string, std::string>{{kModelKey, setup_.job().model}});
   }
   std::optional<std::string> wrong;
   auto next = all.begin();

@@ -4,12 +4,14 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -389,7 +391,10 @@ TEST_CASE("the shape comes from --model, the run, config.json or the tensors") {
   const Folder folder;
   const std::string text = "gpt:layers=2,dim=128,heads=4,context=32,vocab=30";
   const TensorFile file(write_model(folder, text));
-  CHECK(find_gpt_shape(file, "").heads == 2);  // dim / 64
+  CHECK(message_of([&] { find_gpt_shape(file, ""); }) ==
+        file.path() +
+            ": its tensors do not show the number of heads; give --model "
+            "gpt:layers=2,dim=128,heads=N,context=32,vocab=30");
   CHECK(gpt_text(find_gpt_shape(file, text)) == text);
   std::ofstream(folder.file("config.json")) << R"({"n_head": 8, "n_embd": 128})";
   CHECK(find_gpt_shape(file, "").heads == 8);
@@ -398,8 +403,54 @@ TEST_CASE("the shape comes from --model, the run, config.json or the tensors") {
   CHECK(message_of([&] { find_gpt_shape(file, "mlp:784-10"); }) == "--model mlp:784-10: only gpt generates text");
   const Folder other;
   const TensorFile small(write_model(other, kModel));
-  CHECK(message_of([&] { find_gpt_shape(small, ""); }).find("heads is not known") != std::string::npos);
   CHECK(message_of([&] { Generator({.file = small.path(), .model = text}); }).find("has shape") != std::string::npos);
+}
+
+TEST_CASE("the shape of a file that psring wrote is in its metadata, and no other is taken") {
+  const Folder folder;
+  const std::string text = "gpt:layers=1,dim=16,heads=8,context=4,vocab=5";
+  std::ofstream(folder.file("config.json")) << R"({"n_head": 2})";
+  const auto write = [&](const std::string& model) {
+    TensorWriter(folder.file("m"), std::vector<TensorSpec>{}, {{kModelKey, model}}).commit();
+    return TensorFile(folder.file("m"));
+  };
+  const TensorFile file = write(text);
+  CHECK(gpt_text(find_gpt_shape(file, "")) == text);
+  CHECK(gpt_text(find_gpt_shape(file, "gpt:vocab=5,context=4,heads=8,dim=16,layers=1")) == text);
+  const std::string other = "gpt:layers=1,dim=16,heads=4,context=4,vocab=5";
+  CHECK(message_of([&] { find_gpt_shape(file, other); }) ==
+        "--model " + other + ": " + file.path() + " holds a " + text);
+  CHECK(message_of([&] { check_model_of_file(file, other); }) ==
+        file.path() + ": holds a " + text + ", and --model is " + other);
+  check_model_of_file(file, "gpt:vocab=5,context=4,heads=8,dim=16,layers=1");
+  check_model_of_file(file, "mlp:4-2");  // its tensors say that it is another model
+  CHECK(other_model_of_file(file, other) == text);
+  CHECK_FALSE(other_model_of_file(file, text));
+  CHECK(message_of([&] { find_gpt_shape(write("mlp:4-2"), ""); }).starts_with(folder.file("m") + ": --model mlp:4-2"));
+  CHECK(message_of([&] { find_gpt_shape(write("gpt:heads=x"), ""); }).starts_with(folder.file("m") + ": "));
+}
+
+TEST_CASE("GPT-2's four sizes are known by their tensors") {
+  for (const auto& [layers, dim, heads] : {std::tuple(12, 768, 12), {24, 1024, 16}, {36, 1280, 20}, {48, 1600, 25}}) {
+    const Folder folder;
+    std::string header = R"({"wte.weight":{"dtype":"U8","shape":[50257,)" + std::to_string(dim);
+    const std::size_t tokens = std::size_t{50257} * static_cast<std::size_t>(dim);
+    const std::size_t places = std::size_t{1024} * static_cast<std::size_t>(dim);
+    header += fmt::format(R"(],"data_offsets":[0,{}]}},"wpe.weight":{{"dtype":"U8","shape":[1024,{}],)", tokens, dim);
+    header += fmt::format(R"("data_offsets":[{},{}]}})", tokens, tokens + places);
+    for (int i = 0; i < layers; ++i)
+      header += fmt::format(R"(,"h.{}.ln_1.weight":{{"dtype":"U8","shape":[0],"data_offsets":[{},{}]}})", i,
+                            tokens + places, tokens + places);
+    header += "}";
+    const std::uint64_t length = header.size();
+    std::string bytes(8, '\0');
+    std::memcpy(bytes.data(), &length, 8);
+    test::write_file(folder.file("m"), bytes + header);
+    fs::resize_file(folder.file("m"), 8 + header.size() + tokens + places);  // a hole
+    const GptShape shape = find_gpt_shape(TensorFile(folder.file("m")), "");
+    CHECK(shape.heads == static_cast<std::size_t>(heads));
+    CHECK(shape.layers == static_cast<std::size_t>(layers));
+  }
 }
 
 TEST_CASE("draws follow the probabilities, the seed, and the limits") {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <tuple>
 
 #include <catch2/catch.hpp>
 
@@ -230,7 +231,7 @@ TEST_CASE("bad headers are refused by name") {
   header(a + "," + tensor("b", "F32", "[3]", "[4,16]"), "overlaps");
   header(a + "," + tensor("b", "F32", "[1]", "[12,16]"), "4 bytes before it belong to none");
   header(a, "8 bytes at the end");
-  one("F33", "[4]", "[0,16]", "unknown dtype 'F33'");
+  one("F33", "[4]", "[0,16]", "unknown dtype 'F33'; psring reads F32, F16, BF16, F64 and I64");
   one("F32", "[3]", "[0,16]", "does not take 16 bytes");
   one("F32", "[4]", "[0,17]", "do not lie in 16 bytes");
   one("F32", "[4]", "[16,0]", "do not lie");
@@ -243,6 +244,30 @@ TEST_CASE("bad headers are refused by name") {
   one("F32", "[9223372036854775808,2,4]", "[0,16]", "does not take");
   one("F32", "[4611686018427387905,4]", "[0,16]", "does not take");
   bad(with_length(std::string("{") + std::string(100000, '[') + "}"), "bad header");
+}
+
+TEST_CASE("types that are not read are named with their tensor, and with those that are") {
+  TemporaryFolder folder;
+  const std::string path = folder.file("m");
+  const auto file_of = [&](const std::string& dtype, std::size_t elements, std::size_t bytes) {
+    const std::string header = R"({"w":{"dtype":")" + dtype + R"(","shape":[)" + std::to_string(elements) +
+                               R"(],"data_offsets":[0,)" + std::to_string(bytes) + "]}}";
+    return write_file(path, with_length(header, std::string(bytes, '\0')));
+  };
+  for (const auto& [dtype, elements, bytes] : {std::tuple("F4", 6, 3),
+                                               {"F6_E2M3", 4, 3},
+                                               {"F6_E3M2", 8, 6},
+                                               {"F8_E8M0", 5, 5},
+                                               {"C64", 2, 16},
+                                               {"BOOL", 3, 3}}) {
+    const TensorFile file(file_of(dtype, static_cast<std::size_t>(elements), static_cast<std::size_t>(bytes)));
+    CHECK(file.entries()[0].elements == static_cast<std::size_t>(elements));
+    refuses(
+        path, [&] { read_all(file, "w"); },
+        "tensor w is of type " + std::string(dtype) + "; psring reads F32, F16, BF16, F64 and I64");
+  }
+  refuses(
+      path, [&] { TensorFile(file_of("F4", 3, 2)); }, "tensor 'w': F4 of shape [3] does not take 2 bytes");
 }
 
 TEST_CASE("flipped and truncated files throw Error, and nothing else") {
@@ -289,8 +314,10 @@ TEST_CASE("a model's tensors are matched by name and shape") {
   const std::string path = folder.file("m");
   const auto write = [&](const std::vector<TensorSpec>& tensors) {
     TensorWriter writer(path, tensors);
-    for (std::size_t i = 0; i < tensors.size(); ++i)
-      writer.append(std::vector<float>(tensors[i].elements(), static_cast<float>(i)));
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      const bool shared = tensors[i].name.ends_with("wte.weight") || tensors[i].name == "lm_head.weight";
+      writer.append(std::vector<float>(tensors[i].elements(), shared ? 7.0F : static_cast<float>(i)));
+    }
     writer.commit();
   };
   const auto match = [&](const std::vector<TensorSpec>& wanted) {
@@ -326,6 +353,22 @@ TEST_CASE("a model's tensors are matched by name and shape") {
   const auto matched = match_tensors(published, gpt);
   CHECK(matched[0]->name == "transformer.wte.weight");
   CHECK(matched[1]->name == "transformer.h.0.attn.c_attn.bias");
+
+  write({gpt[0], gpt[1], {"lm_head.weight", {2, 5}, {}}});
+  refuses(
+      path, [&] { match(gpt); }, "lm_head.weight is not wte.weight");
+  {
+    TensorWriter untied(path, std::vector<TensorSpec>{gpt[0], gpt[1], {"lm_head.weight", {5, 2}, {}}});
+    std::vector<float> all(26, 1);
+    all.back() = 2;  // the head's last element
+    untied.append(all);
+    untied.commit();
+  }
+  refuses(
+      path, [&] { match(gpt); }, "lm_head.weight is not wte.weight");
+  write({gpt[1], {"lm_head.weight", {5, 2}, {}}});
+  refuses(
+      path, [&] { match({gpt[1]}); }, "lm_head.weight is not wte.weight");
 
   write({{"wte.weight", {5, 2}, {}}, {"transformer.wte.weight", {5, 2}, {}}, gpt[1]});
   refuses(

@@ -21,6 +21,8 @@ struct GptShape {
   std::size_t heads = 6;
   std::size_t context = 256;
   std::size_t vocab = 256;
+
+  friend bool operator==(const GptShape&, const GptShape&) = default;
 };
 
 // The layers of GPT-2 (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019), with its tensors'

@@ -29,13 +29,17 @@ constexpr const char* kMetadata = "__metadata__";
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }
 
-/// Returns the bytes per element of a type of the format; nothing for an unknown type.
-std::optional<std::size_t> element_bytes(std::string_view dtype) {
+/// The types that TensorFile::read converts to f32.
+constexpr const char* kReadTypes = "F32, F16, BF16, F64 and I64";
+
+/// Returns the bits per element of a type of the format; nothing for an unknown type.
+std::optional<std::size_t> element_bits(std::string_view dtype) {
   constexpr std::pair<std::string_view, std::size_t> kTypes[] = {
-      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E5M2", 1}, {"F8_E4M3", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
-      {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4},     {"F64", 8},     {"I64", 8}, {"U64", 8}};
-  for (const auto& [name, bytes] : kTypes)
-    if (name == dtype) return bytes;
+      {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"BOOL", 8}, {"U8", 8},   {"I8", 8},    {"F8_E5M2", 8},
+      {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"I16", 16},    {"U16", 16}, {"F16", 16}, {"BF16", 16}, {"I32", 32},
+      {"U32", 32},    {"F32", 32},    {"C64", 64},    {"F64", 64}, {"I64", 64}, {"U64", 64}};
+  for (const auto& [name, bits] : kTypes)
+    if (name == dtype) return bits;
   return std::nullopt;
 }
 
@@ -131,8 +135,8 @@ class HeaderParser {
     entry.name = name_;
     if (!value["dtype"].is_string()) bad_tensor("its dtype is not text");
     entry.dtype = value["dtype"].get<std::string>();
-    const std::optional<std::size_t> width = element_bytes(entry.dtype);
-    if (!width) bad_tensor(fmt::format("unknown dtype '{}'", entry.dtype));
+    const std::optional<std::size_t> width = element_bits(entry.dtype);
+    if (!width) bad_tensor(fmt::format("unknown dtype '{}'; psring reads {}", entry.dtype, kReadTypes));
     const std::vector<std::uint64_t> offsets = numbers(value["data_offsets"]);
     if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data_bytes_)
       bad_tensor(
@@ -140,13 +144,13 @@ class HeaderParser {
     entry.begin_bytes = data_begin_ + offsets[0];
     entry.size_bytes = offsets[1] - offsets[0];
     entry.shape = numbers(value["shape"]);
-    std::optional<std::uint64_t> bytes = *width;
+    std::optional<std::uint64_t> bits = *width;
     for (const std::size_t extent : entry.shape)
-      if (bytes) bytes = product(*bytes, extent, data_bytes_);
-    if (bytes != entry.size_bytes)
+      if (bits) bits = product(*bits, extent, 8 * data_bytes_);
+    if (bits != 8 * entry.size_bytes)
       bad_tensor(fmt::format("{} of shape [{}] does not take {} bytes", entry.dtype, fmt::join(entry.shape, ", "),
                              entry.size_bytes));
-    entry.elements = entry.size_bytes / *width;
+    entry.elements = *bits / *width;
     entries_.push_back(std::move(entry));
   }
 
@@ -228,6 +232,7 @@ void read_as(const InputFile& file, std::uint64_t offset, std::span<float> out, 
 }
 
 constexpr std::string_view kPrefix = "transformer.";
+constexpr const char* kHead = "lm_head.weight";
 
 /// Finds the tensor of a spec, by its name or with GPT-2's prefix, and checks its shape.
 const TensorEntry& tensor_for(const TensorFile& file, const TensorSpec& spec) {
@@ -248,7 +253,7 @@ const TensorEntry& tensor_for(const TensorFile& file, const TensorSpec& spec) {
 /// Returns whether a tensor of a published GPT-2 holds no parameter of its own. The dots matter: …attn.c_attn.bias is a
 /// parameter.
 bool holds_no_parameter(std::string_view name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name == "lm_head.weight";
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name == kHead;
 }
 
 /// Returns the length and header of a file of consecutive tensors, and adds up the tensors' bytes.
@@ -260,7 +265,7 @@ std::string make_header(std::span<const StoredTensor> tensors, const std::map<st
   for (const StoredTensor& tensor : tensors) {
     check(!header.contains(tensor.name), "two tensors of the name '{}' for one file", tensor.name);
     const std::uint64_t begin = data_bytes;
-    std::uint64_t bytes = element_bytes(tensor.dtype).value();
+    std::uint64_t bytes = element_bits(tensor.dtype).value() / 8;
     for (const std::size_t extent : tensor.shape) bytes *= extent;
     data_bytes += bytes;
     header[tensor.name] = {{"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {begin, data_bytes}}};
@@ -305,8 +310,7 @@ void TensorFile::read(const TensorEntry& entry, std::size_t first, std::span<flo
   } else if (entry.dtype == "I64") {
     read_as<std::int64_t>(file_, at(8), out, [](std::int64_t value) { return static_cast<float>(value); });
   } else {
-    fail(ErrorKind::data, "{}: tensor {} is of type {}, expected F32, F16, BF16, F64 or I64", path(), entry.name,
-         entry.dtype);
+    fail(ErrorKind::data, "{}: tensor {} is of type {}; psring reads {}", path(), entry.name, entry.dtype, kReadTypes);
   }
 }
 
@@ -327,7 +331,28 @@ std::vector<const TensorEntry*> match_tensors(const TensorFile& file, std::span<
     if (!used.contains(&entry) && !holds_no_parameter(entry.name))
       fail(ErrorKind::data, "{}: tensor {} [{}] is none of the model's", file.path(), entry.name,
            fmt::join(entry.shape, ", "));
+  check_tied_head(file);
   return matched;
+}
+
+void check_tied_head(const TensorFile& file) {
+  const TensorEntry* const head = file.find(kHead);
+  if (head == nullptr) return;
+  const TensorEntry* embedding = file.find("wte.weight");
+  if (embedding == nullptr) embedding = file.find(std::string(kPrefix) + "wte.weight");
+  bool tied = embedding != nullptr && embedding->shape == head->shape;
+  std::array<std::vector<float>, 2> values;
+  constexpr std::size_t kPiece = std::size_t{1} << 16;
+  for (std::size_t at = 0; tied && at < head->elements; at += kPiece) {
+    for (std::vector<float>& part : values) part.resize(std::min(kPiece, head->elements - at));
+    file.read(*head, at, values[0]);
+    file.read(*embedding, at, values[1]);
+    tied = values[0] == values[1];
+  }
+  if (!tied)
+    fail(ErrorKind::data,
+         "{}: tensor {} is not wte.weight: the model has a head of its own, and psring's GPT shares one tensor",
+         file.path(), kHead);
 }
 
 void load_range(const TensorFile& file, const UnitLayout& unit, Range range, std::span<float> out) {
@@ -347,8 +372,9 @@ void load_range(const TensorFile& file, const UnitLayout& unit, Range range, std
   }
 }
 
-TensorWriter::TensorWriter(const std::string& path, std::span<const TensorSpec> specs)
-    : TensorWriter(path, stored(specs), {}) {}
+TensorWriter::TensorWriter(const std::string& path, std::span<const TensorSpec> specs,
+                           const std::map<std::string, std::string>& metadata)
+    : TensorWriter(path, stored(specs), metadata) {}
 
 TensorWriter::TensorWriter(const std::string& path, std::span<const StoredTensor> tensors,
                            const std::map<std::string, std::string>& metadata)

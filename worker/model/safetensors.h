@@ -66,6 +66,13 @@ std::vector<const TensorEntry*> match_tensors(const TensorFile& file, std::span<
 /// range.size().
 void load_range(const TensorFile& file, const UnitLayout& unit, Range range, std::span<float> out);
 
+/// The key of the metadata that holds the model's specification, as --model takes it. psring writes it into every
+/// file.
+inline constexpr const char* kModelKey = "psring.model";
+
+/// Throws data, naming the file, if its lm_head.weight is not wte.weight: psring's GPT has one tensor for both.
+void check_tied_head(const TensorFile& file);
+
 /// A tensor as a file stores it.
 struct StoredTensor {
   std::string name;
@@ -74,12 +81,13 @@ struct StoredTensor {
 };
 
 /// Writes tensors to a file one after another, so that no copy of the whole model is needed. The bytes depend only
-/// on names, shapes, order and values: equal models give identical files. `commit` gives the file its name; without it,
-/// no file remains. Errors are data errors that name the file.
+/// on names, shapes, order, values and metadata: equal models give identical files. `commit` gives the file its name;
+/// without it, no file remains. Errors are data errors that name the file.
 class TensorWriter {
  public:
   /// Reads only the specs' names and shapes. Throws bug if a name is used twice or is reserved.
-  TensorWriter(const std::string& path, std::span<const TensorSpec> specs);
+  TensorWriter(const std::string& path, std::span<const TensorSpec> specs,
+               const std::map<std::string, std::string>& metadata = {});
   /// Writes tensors of any type, and more texts of metadata.
   TensorWriter(const std::string& path, std::span<const StoredTensor> tensors,
                const std::map<std::string, std::string>& metadata);

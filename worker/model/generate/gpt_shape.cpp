@@ -1,11 +1,11 @@
+#include <array>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <optional>
 
 #include <fmt/format.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/spec.h>
 #include <psring/worker/model/generate/gpt_weights.h>
@@ -16,21 +16,33 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kPublishedHeadDim = 64;  // of every published GPT-2
+/// The heads of GPT-2's four sizes, which their tensors do not show.
+constexpr std::array<GptShape, 4> kPublished = {{
+    {.layers = 12, .dim = 768, .heads = 12, .context = 1024, .vocab = 50257},
+    {.layers = 24, .dim = 1024, .heads = 16, .context = 1024, .vocab = 50257},
+    {.layers = 36, .dim = 1280, .heads = 20, .context = 1024, .vocab = 50257},
+    {.layers = 48, .dim = 1600, .heads = 25, .context = 1024, .vocab = 50257},
+}};
 constexpr std::uint64_t kMostJsonBytes = std::uint64_t{16} << 20;
 
 std::optional<Json> read_json(const fs::path& path) {
-  std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored) || fs::file_size(path, ignored) > kMostJsonBytes) return std::nullopt;
-  std::ifstream in(path, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(in), {});
-  return Json::try_parse(text);
+  const std::optional<std::string> text = read_whole_if_present(path, kMostJsonBytes);
+  return text ? Json::try_parse(*text) : std::nullopt;
 }
 
 GptShape parse_model(const std::string& text) {
   const Spec spec = Spec::parse("--model", text);
   if (spec.name() != "gpt") fail(ErrorKind::usage, "--model {}: only gpt generates text", text);
   return parse_gpt(spec);
+}
+
+/// Parses the model that a file names. Throws data, naming the file.
+GptShape parse_model_of(const std::string& file, const std::string& text) {
+  try {
+    return parse_model(text);
+  } catch (const Error& error) {
+    fail(ErrorKind::data, "{}: {}", file, error.what());
+  }
 }
 
 const TensorEntry* find_either(const TensorFile& file, const std::string& name) {
@@ -62,6 +74,15 @@ std::optional<std::string> model_of_run(const fs::path& folder) {
   return job.at("model").get<std::string>();
 }
 
+/// Returns 0 if the shape is not of a published GPT-2.
+std::size_t heads_of_published(GptShape shape) {
+  for (const GptShape& published : kPublished) {
+    shape.heads = published.heads;
+    if (shape == published) return shape.heads;
+  }
+  return 0;
+}
+
 std::size_t heads_of_config(const fs::path& folder) {
   const std::optional<Json> config = read_json(folder / "config.json");
   if (!config || !config->is_object() || !config->contains("n_head")) return 0;
@@ -70,6 +91,18 @@ std::size_t heads_of_config(const fs::path& folder) {
 }
 
 }  // namespace
+
+void check_model_of_file(const TensorFile& file, const std::string& model) {
+  const std::optional<std::string> other = other_model_of_file(file, model);
+  if (!other || Spec::parse("--model", model).name() != "gpt" || !other->starts_with("gpt")) return;
+  if (const GptShape shape = parse_model_of(file.path(), *other); shape != parse_model(model))
+    fail(ErrorKind::data, "{}: holds a {}, and --model is {}", file.path(), gpt_text(shape), model);
+}
+
+std::optional<std::string> other_model_of_file(const TensorFile& file, const std::string& model) {
+  const auto kept = file.metadata().find(kModelKey);
+  return kept == file.metadata().end() || kept->second == model ? std::nullopt : std::optional(kept->second);
+}
 
 std::string gpt_text(const GptShape& shape) {
   return fmt::format("gpt:layers={},dim={},heads={},context={},vocab={}", shape.layers, shape.dim, shape.heads,
@@ -87,20 +120,24 @@ WeightFormat stored_format(const TensorFile& file) {
 }
 
 GptShape find_gpt_shape(const TensorFile& file, const std::string& model) {
-  if (!model.empty()) return parse_model(model);
-  const auto kept = file.metadata().find(kModelKey);
-  if (kept != file.metadata().end()) return parse_model(kept->second);
-  const fs::path folder = fs::path(file.path()).parent_path();
-  if (const std::optional<std::string> text = model_of_run(folder)) {
-    if (!text->starts_with('@')) return parse_model(*text);
-    fail(ErrorKind::usage, "{}: its run has --model {}; give --model gpt:...", file.path(), *text);
+  if (const auto kept = file.metadata().find(kModelKey); kept != file.metadata().end()) {
+    const GptShape shape = parse_model_of(file.path(), kept->second);
+    if (!model.empty() && parse_model(model) != shape)
+      fail(ErrorKind::usage, "--model {}: {} holds a {}", model, file.path(), gpt_text(shape));
+    return shape;
   }
+  if (!model.empty()) return parse_model(model);
+  const fs::path folder = fs::path(file.path()).parent_path();
+  if (const std::optional<std::string> text = model_of_run(folder))
+    return parse_model_of((folder / "run.json").string(), *text);
   GptShape shape = shape_of_tensors(file);
   shape.heads = heads_of_config(folder);
-  if (shape.heads == 0 && shape.dim % kPublishedHeadDim == 0) shape.heads = shape.dim / kPublishedHeadDim;
+  if (shape.heads == 0) shape.heads = heads_of_published(shape);
   if (shape.heads == 0 || shape.dim % shape.heads != 0)
-    fail(ErrorKind::usage, "{}: the number of heads is not known for dim {}; give --model {},heads=N...", file.path(),
-         shape.dim, fmt::format("gpt:layers={},dim={}", shape.layers, shape.dim));
+    fail(ErrorKind::usage,
+         "{}: its tensors do not show the number of heads; give --model "
+         "gpt:layers={},dim={},heads=N,context={},vocab={}",
+         file.path(), shape.layers, shape.dim, shape.context, shape.vocab);
   return shape;
 }
 

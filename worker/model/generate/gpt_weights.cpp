@@ -58,6 +58,7 @@ class Reader {
         fail(ErrorKind::data, "{}: tensor {} [{}] is none of the model's", file_.path(), entry.name,
              fmt::join(entry.shape, ", "));
     }
+    check_tied_head(file_);
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,10 +15,8 @@
 
 namespace psring::worker {
 
-/// The key of a quantised file's metadata that holds the text of its WeightFormat, and the key of the model's
-/// specification, as --model takes it.
+/// The key of a quantised file's metadata that holds the text of its WeightFormat.
 inline constexpr const char* kWeightsKey = "psring.weights";
-inline constexpr const char* kModelKey = "psring.model";
 
 /// The tensors of a GPT, under GPT-2's names, or a rank's part of them. Matrices are packed for products; wte is the
 /// embedding and the head. Layer norms and wpe are whole at every rank.
@@ -90,11 +89,16 @@ std::size_t parameter_count(const GptShape& shape);
 /// Returns the format of a file that GptWeights::save wrote; f32 for other files. Throws data if the text is none.
 WeightFormat stored_format(const TensorFile& file);
 
-/// Finds a model's shape: from `model` (a --model text, if not empty), else from the file's metadata, else from
-/// run.json or config.json (GPT-2's n_head) in the file's folder, else from the tensors' shapes, with heads of 64
-/// dimensions. Throws usage or data, with one line that says what to give, if the heads are not known, the model is no
-/// GPT, or the file has no GPT's tensors.
+/// Finds a model's shape: from the file's metadata, else from `model` (a --model text, if not empty), else from
+/// run.json or config.json (GPT-2's n_head) in the file's folder, else from the tensors' shapes, if these are one of
+/// GPT-2's four sizes. Throws usage or data, with one line that says what to give, if the heads are not known, the
+/// model is no GPT, `model` is another one than the file's metadata says, or the file has no GPT's tensors.
 GptShape find_gpt_shape(const TensorFile& file, const std::string& model);
+/// Returns the model that a file's metadata names, if it has another text than `model`.
+std::optional<std::string> other_model_of_file(const TensorFile& file, const std::string& model);
+/// Throws data if the metadata names a GPT of other sizes than `model`, a GPT, too. Tensors do not show the heads. A
+/// model of another kind may have the same tensors, and begin from them.
+void check_model_of_file(const TensorFile& file, const std::string& model);
 /// Returns the --model text of a shape.
 std::string gpt_text(const GptShape& shape);
 
