@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include <psring/common/base/error.h>
 #include <psring/server/push_payload.h>
 
 namespace psring::server {
@@ -21,26 +22,45 @@ struct HeldBytes {
   MemoryLedger& ledger;
 };
 
-void replace_payload(std::vector<std::byte> bytes, net::Message& push, MemoryLedger& ledger) {
+}  // namespace
+
+void copy_payload(net::Message& push, MemoryLedger& ledger) {
+  std::vector bytes(push.payload.begin(), push.payload.end());
   const auto held = std::make_shared<const HeldBytes>(std::move(bytes), ledger);  // shared: a message's holder is
   push.payload = held->bytes;
   push.holder = held;
 }
 
-}  // namespace
-
-void copy_payload(net::Message& push, MemoryLedger& ledger) {
-  replace_payload(std::vector(push.payload.begin(), push.payload.end()), push, ledger);
+void PushedGradients::open(DType gradient_type, std::size_t largest) {
+  gradient_type_ = gradient_type;
+  largest_ = largest;
+  if (options_.codec != nullptr)
+    decoded_ = Buffer(options_.pushes_at_once() * largest * sizeof(float), Category::communication, ledger_);
 }
 
-void decode_payload(net::Message& push, const ShardOptions& options, const UnitLayout& unit, MemoryLedger& ledger) {
-  const net::FrameHeader& header = push.header;
-  std::vector<std::byte> bytes(header.range().size() * sizeof(float));
-  const auto values = Elements(bytes.data(), header.range().size(), DType::f32).as<float>();
-  options.codec->decode(
-      push.payload, {options.seed, header.step, header.micro, header.unit, header.begin, header.sender_rank}, values);
-  clear_padding(unit, header.range(), values);
-  replace_payload(std::move(bytes), push, ledger);
+Elements PushedGradients::decoded(std::size_t push, std::size_t elements) {
+  return decoded_.elements(DType::f32).part({push * largest_, push * largest_ + elements});
+}
+
+std::vector<ConstElements> PushedGradients::of(std::span<const net::Message* const> pushes, const UnitLayout& unit) {
+  std::vector<ConstElements> gradients;
+  check(options_.codec == nullptr || pushes.size() <= options_.pushes_at_once(), "{} pushes to decode", pushes.size());
+  for (const net::Message* push : pushes) {
+    const net::FrameHeader& header = push->header;
+    const std::size_t elements = header.range().size();
+    if (options_.codec == nullptr) {
+      gradients.emplace_back(push->payload.data(), elements, gradient_type_);
+      continue;
+    }
+    const Elements values = decoded(gradients.size(), elements);
+    options_.codec->decode(push->payload,
+                           {options_.seed, header.step, header.micro, header.unit, header.begin, header.sender_rank},
+                           values);
+    // A codec may read other values than zero in the padding, as a sign is never zero.
+    clear_padding(unit, header.range(), values.as<float>());
+    gradients.emplace_back(values);
+  }
+  return gradients;
 }
 
 }  // namespace psring::server

@@ -107,8 +107,8 @@ void Follower::on_message(Message message, std::vector<Outgoing>& out) {
     passed_on.type = header.relayed;
     passed_on.sender_role = header.relayed == FrameType::verdict ? Role::server : Role::worker;
     passed_on.sender_rank = header.group;
-    // The acknowledgement below lets the sender overwrite the gradient, so the shard has to copy a push that it keeps.
-    if (has_gradient(header.relayed)) passed_on.flags |= FrameHeader::kWantAck;
+    // The acknowledgement below lets the sender overwrite the gradient.
+    if (has_gradient(header.relayed)) shard_.keep(message);
     message.reply_space = {};
     message.reply_holder = nullptr;
     std::vector<Outgoing> dropped;

@@ -68,6 +68,7 @@ void check_form(const ShardOptions& options, const Layout& layout, DType answere
   if (message.payload.size() != carried)
     fail(ErrorKind::protocol, "a {} with {} bytes of payload, {} expected", to_string(header.type),
          message.payload.size(), carried);
+  if (codec != nullptr) codec->check_form(message.payload, elements);
   const std::size_t answer = elements * size_bytes(answered);
   if (!message.reply_space.empty() && message.reply_space.size() != answer)
     fail(ErrorKind::protocol, "space of {} bytes for an answer of {}", message.reply_space.size(), answer);

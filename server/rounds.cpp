@@ -6,7 +6,6 @@ namespace psring::server {
 
 void Rounds::open(const Store& store) {
   micros_ = store.layout().pushes;
-  gradient_type_ = store.layout().gradient_type;
   trained_pieces_ = store.trained_pieces();
   rounds_.resize(store.pieces().size());
   for (std::size_t piece = 0; piece < rounds_.size(); ++piece)
@@ -24,13 +23,19 @@ void Rounds::begin_epoch() {
 
 bool Rounds::has(std::size_t piece, std::size_t micro, std::size_t worker) const {
   const Round& round = rounds_[piece];
-  return micro < round.micro || round.micros[micro].by_worker[worker].has_value();
+  return micro < round.micro || waits(piece, micro, worker);
 }
 
-net::Message& Rounds::take(std::size_t piece, net::Message push) {
+bool Rounds::waits(std::size_t piece, std::size_t micro, std::size_t worker) const {
+  const Round& round = rounds_[piece];
+  return micro >= round.micro && round.micros[micro].by_worker[worker].has_value();
+}
+
+void Rounds::take(std::size_t piece, net::Message push) {
   MicroBatch& micro = rounds_[piece].micros[push.header.micro];
   ++micro.pushed;
-  return micro.by_worker[push.header.sender_rank].emplace(std::move(push));
+  const std::uint32_t worker = push.header.sender_rank;
+  micro.by_worker[worker] = std::move(push);
 }
 
 bool Rounds::micro_complete(std::size_t piece, std::uint64_t version) const {
@@ -46,12 +51,12 @@ bool Rounds::micro_complete(std::size_t piece, std::uint64_t version) const {
   return !saved_first || micro.by_worker[0].has_value();
 }
 
-std::vector<ConstElements> Rounds::gradients(std::size_t piece) const {
+std::vector<const net::Message*> Rounds::pushes(std::size_t piece) const {
   const Round& round = rounds_[piece];
-  std::vector<ConstElements> gradients;
+  std::vector<const net::Message*> pushes;
   for (const auto& push : round.micros[round.micro].by_worker)
-    if (push) gradients.emplace_back(push->payload.data(), push->header.range().size(), gradient_type_);
-  return gradients;
+    if (push) pushes.push_back(&*push);
+  return pushes;
 }
 
 void Rounds::finish_micro(std::size_t piece) {

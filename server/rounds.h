@@ -5,7 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include <psring/common/base/elements.h>
 #include <psring/common/net/transport.h>
 #include <psring/server/shard_options.h>
 #include <psring/server/store.h>
@@ -31,16 +30,18 @@ class Rounds {
   std::size_t micros() const { return micros_; }
   /// True if the push is in this round already: it waits here, or its micro-batch has been added up.
   bool has(std::size_t piece, std::size_t micro, std::size_t worker) const;
-  /// Keeps a push until its micro-batch is complete, and returns the kept message. REQUIRES: it is not in the round.
-  net::Message& take(std::size_t piece, net::Message push);
+  /// True if the push waits here for those of other workers.
+  bool waits(std::size_t piece, std::size_t micro, std::size_t worker) const;
+  /// Keeps a push until its micro-batch is complete. REQUIRES: it is not in the round.
+  void take(std::size_t piece, net::Message push);
 
   /// The micro-batch that is collected now; micros() once all are complete.
   std::size_t micro(std::size_t piece) const { return rounds_[piece].micro; }
   bool all_complete(std::size_t piece) const { return micro(piece) == rounds_[piece].micros.size(); }
   /// True if the micro-batch that is collected now has all its pushes. `version`: the piece's.
   bool micro_complete(std::size_t piece, std::uint64_t version) const;
-  /// The gradients of the micro-batch that is collected now, in worker order. They lie in the kept messages.
-  std::vector<ConstElements> gradients(std::size_t piece) const;
+  /// The pushes of the micro-batch that is collected now, in worker order.
+  std::vector<const net::Message*> pushes(std::size_t piece) const;
   /// The micro-batch has been added up: drops its pushes and goes on to the next one.
   void finish_micro(std::size_t piece);
   /// The piece was updated: drops all pushes and begins the next round.
@@ -68,7 +69,6 @@ class Rounds {
 
   const ShardOptions& options_;
   std::size_t micros_ = 0;
-  DType gradient_type_ = DType::f32;
   std::vector<Round> rounds_;  ///< by piece
   std::size_t trained_pieces_ = 0;
   std::size_t complete_pieces_ = 0;

@@ -26,6 +26,7 @@ Shard::Shard(const ShardOptions& options, Parallel& parallel, MemoryLedger& ledg
       rounds_(options_),
       clocks_(options_),
       step_(options_),
+      pushed_(options_, ledger),
       copies_(options_, store_, ledger),
       save_(options_) {
   check(options.aggregator != nullptr, "a shard needs its rule");
@@ -115,10 +116,9 @@ void Shard::open(net::LayoutMessage layout) {
   clocks_.open(store_);
   pulls_.open(store_.pieces().size());
   copies_.open();
+  pushed_.open(store_.layout().gradient_type, store_.largest_trained_piece());
   if (options_.device != nullptr) {
-    std::size_t largest = 0;
-    for (const StoredPiece& piece : store_.pieces()) largest = std::max(largest, piece.piece.range.size());
-    applier_ = std::make_unique<DeviceApplier>(options_, store_.layout(), largest, ledger_);
+    applier_ = std::make_unique<DeviceApplier>(options_, store_.layout(), store_.largest_trained_piece(), ledger_);
   } else {
     applier_ = std::make_unique<HostApplier>(options_, store_.layout(), parallel_, ledger_);
   }

@@ -19,6 +19,7 @@
 #include <psring/server/applier.h>
 #include <psring/server/clocks.h>
 #include <psring/server/pulls.h>
+#include <psring/server/push_payload.h>
 #include <psring/server/rounds.h>
 #include <psring/server/save_request.h>
 #include <psring/server/shard_options.h>
@@ -80,6 +81,9 @@ class Shard {
   std::vector<optim::StatePart> state();
   void saved(std::vector<net::Outgoing>& replies);
 
+  /// Moves a message's payload into memory of the shard: its sender may overwrite it before the shard has used it.
+  void keep(net::Message& message) const { copy_payload(message, ledger_); }
+
   /// Updates that every trained piece has had.
   std::uint64_t version() const { return store_.version().value_or(0); }
   /// By worker; see Clocks::records. With backup workers it counts the gradients that came too late.
@@ -118,6 +122,8 @@ class Shard {
   void answer_repeated_push(std::size_t piece, const net::FrameHeader& push, Answers& answers);
   void take_push(std::size_t piece, net::Message push, Answers& answers);
   void acknowledge(std::size_t piece, const net::FrameHeader& push, Answers& answers) const;
+  void acknowledge_all(std::size_t piece, Answers& answers) const;
+  std::vector<ConstElements> gradients(std::size_t piece);
   void complete_micro(std::size_t piece, Answers& answers);
   void update(std::size_t piece);
   optim::Update terms(std::size_t piece) const;
@@ -141,6 +147,7 @@ class Shard {
   Clocks clocks_;
   StepVerdict step_;
   WaitingPulls pulls_;
+  PushedGradients pushed_;
   AnswerCopies copies_;
   SaveRequest save_;
   std::unique_ptr<Applier> applier_;               ///< null: no layout yet

@@ -71,6 +71,8 @@ struct ShardOptions {
   bool needs_verdict() const { return optimizer != nullptr && (needs_norm() || optimizer->layerwise()); }
   /// True if the mean gradients of the whole step are kept until the updates are made.
   bool keeps_mean(const Layout& layout) const { return needs_verdict() || layout.pushes > 1; }
+  /// The most pushes that are aggregated together: those of all workers that push, or one under ssp and asp.
+  std::size_t pushes_at_once() const { return consistency.each_push_updates ? 1 : pushers > 0 ? pushers : workers; }
   /// True if there is an f32 copy of narrower parameters.
   bool keeps_master(const Layout& layout) const {
     return optimizer != nullptr && master_copy && layout.parameter_type != DType::f32;

@@ -4,7 +4,6 @@
 #include <psring/common/base/error.h>
 #include <psring/optim/state_memory.h>
 #include <psring/server/answers.h>
-#include <psring/server/push_payload.h>
 #include <psring/server/requests.h>
 #include <psring/server/shard.h>
 #include <psring/server/whole_step.h>
@@ -14,12 +13,6 @@ namespace psring::server {
 using net::FrameHeader;
 using net::FrameType;
 using net::Message;
-
-namespace {
-
-bool wants_acknowledgement(const FrameHeader& push) { return (push.flags & FrameHeader::kWantAck) != 0; }
-
-}  // namespace
 
 void Shard::on_push(Message message, Answers& answers) {
   const std::size_t piece = check_push(message);
@@ -60,37 +53,50 @@ bool Shard::is_repeated(std::size_t piece, const FrameHeader& push) const {
 }
 
 /// Handles a push that comes twice: drops the gradient, which is in an update or in the round already, and repeats the
-/// answers. The acknowledgement, if the push wants one, leaves at once. The values that a push_pull asks for leave as
-/// soon as they are there. Workers repeat pushes when a process was lost and they repeat the step. With backup workers
-/// the push of a late worker comes here, too: the update was made without it.
+/// answers. The acknowledgement, if the push wants one, leaves at once, unless the first push still waits in the round:
+/// then its own is to come. The values that a push_pull asks for leave as soon as they are there. Workers repeat pushes
+/// when a process was lost and they repeat the step. With backup workers the push of a late worker comes here, too: the
+/// update was made without it.
 void Shard::answer_repeated_push(std::size_t piece, const FrameHeader& push, Answers& answers) {
   if (options_.consistency.backups > 0) clocks_.count_dropped(push.sender_rank);
-  if (wants_acknowledgement(push)) acknowledge(piece, push, answers);
+  const bool is_old = push.step < clocks_.due(piece, push.sender_rank, store_.piece(piece).version);
+  if (is_old || !rounds_.waits(piece, push.micro, push.sender_rank)) acknowledge(piece, push, answers);
   answer_pulls(piece, answers);
 }
 
-/// Takes a push into the round, and updates the piece if this was the last gradient that the update waited for.
+/// Takes a push into the round, and updates the piece if this was the last gradient that the update waited for. Until
+/// then the gradient stays where it is, often in the worker's own memory: the acknowledgement, which lets the worker
+/// overwrite it, leaves when the push is added to the others. So a worker cannot fill a server's memory by being ahead.
 void Shard::take_push(std::size_t piece, Message push, Answers& answers) {
   const FrameHeader header = push.header;
-  if (options_.codec != nullptr) decode_payload(push, options_, store_.unit(piece), ledger_);
-  Message& taken = rounds_.take(piece, std::move(push));
+  rounds_.take(piece, std::move(push));
   const std::uint64_t version = store_.piece(piece).version;
   if (clocks_.each_push_updates(piece))
     clocks_.count_push(piece, header.sender_rank, version);
   else if (options_.consistency.backups > 0)
     clocks_.count_in_time(header.sender_rank);
-  if (wants_acknowledgement(header)) acknowledge(piece, header, answers);
   if (header.micro == rounds_.micro(piece) && rounds_.micro_complete(piece, version))
     return complete_micro(piece, answers);
-  if (wants_acknowledgement(header) && options_.codec == nullptr) copy_payload(taken, ledger_);
   answer_pulls(piece, answers);
 }
 
+/// Answers a push that wants an acknowledgement.
 void Shard::acknowledge(std::size_t piece, const FrameHeader& push, Answers& answers) const {
+  if ((push.flags & FrameHeader::kWantAck) == 0) return;
   FrameHeader answer = answer_to(push, FrameType::push_ack);
   answer.version = store_.piece(piece).version;
   set_staleness(clocks_.last(piece, push.sender_rank), answer);
   answers.push_back({push.sender(), answer, {}});
+}
+
+/// Acknowledges the pushes of the micro-batch that is collected now: their gradients have been used.
+void Shard::acknowledge_all(std::size_t piece, Answers& answers) const {
+  for (const Message* push : rounds_.pushes(piece)) acknowledge(piece, push->header, answers);
+}
+
+/// The gradients of the micro-batch that is collected now, in worker order.
+std::vector<ConstElements> Shard::gradients(std::size_t piece) {
+  return pushed_.of(rounds_.pushes(piece), store_.unit(piece));
 }
 
 /// Handles a micro-batch that has all its pushes. If the mean is kept, adds up this micro-batch, and the next ones if
@@ -101,7 +107,8 @@ void Shard::complete_micro(std::size_t piece, Answers& answers) {
   if (options_.keeps_mean(store_.layout())) {
     for (; rounds_.micro_complete(piece, stored.version); rounds_.finish_micro(piece)) {
       tell_aggregate(piece);
-      applier_->add_to_mean(rounds_.gradients(piece), stored.place(), rounds_.micro(piece) == 0);
+      applier_->add_to_mean(gradients(piece), stored.place(), rounds_.micro(piece) == 0);
+      acknowledge_all(piece, answers);
     }
     if (!rounds_.all_complete(piece)) return answer_pulls(piece, answers);
   }
@@ -110,6 +117,7 @@ void Shard::complete_micro(std::size_t piece, Answers& answers) {
     return;
   }
   update(piece);
+  if (!options_.keeps_mean(store_.layout())) acknowledge_all(piece, answers);
   finish_update(piece, answers);
 }
 
@@ -136,16 +144,16 @@ void Shard::update(std::size_t piece) {
   } else {
     tell_aggregate(piece);
     tell_update(piece);
-    applier_->apply_pushed(rounds_.gradients(piece), update);
+    applier_->apply_pushed(gradients(piece), update);
   }
 }
 
 /// Tells that the gradients that workers have pushed for the piece are added up.
 void Shard::tell_aggregate(std::size_t piece, Source source) const {
   if (!options_.working) return;
-  std::uint64_t bytes = 0;
-  for (const ConstElements& gradient : rounds_.gradients(piece)) bytes += gradient.size_bytes();
   const StoredPiece& stored = store_.piece(piece);
+  const std::uint64_t bytes =
+      rounds_.pushes(piece).size() * stored.piece.range.size() * size_bytes(store_.layout().gradient_type);
   options_.working({"aggregate", static_cast<std::uint32_t>(stored.piece.unit), stored.version, bytes, source});
 }
 

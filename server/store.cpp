@@ -44,6 +44,13 @@ std::size_t Store::find(const net::FrameHeader& header) const {
   return static_cast<std::size_t>(at - pieces_.begin());
 }
 
+std::size_t Store::largest_trained_piece() const {
+  std::size_t largest = 0;
+  for (const StoredPiece& piece : pieces_)
+    if (piece.trained) largest = std::max(largest, piece.piece.range.size());
+  return largest;
+}
+
 DType Store::answer_type() const {
   return options_.optimizer == nullptr ? layout().gradient_type : layout().parameter_type;
 }

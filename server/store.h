@@ -49,6 +49,8 @@ class Store {
   std::size_t elements() const { return elements_; }                  ///< of all pieces, padding counted
   std::size_t trained_elements() const { return trained_elements_; }  ///< of trained pieces, padding counted
   std::size_t trained_pieces() const { return trained_pieces_; }
+  /// Elements of the largest trained piece.
+  std::size_t largest_trained_piece() const;
 
   const std::vector<StoredPiece>& pieces() const { return pieces_; }
   const StoredPiece& piece(std::size_t piece) const { return pieces_[piece]; }

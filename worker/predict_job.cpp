@@ -107,7 +107,8 @@ Prediction predict_part(TrainSetup& setup, const PlannedJob& planned, std::size_
   Place place{.rank = {rank},
               .pushers = job.local_reduce ? first_of_each_host(members) : std::vector<std::size_t>(),
               .shard_groups = groups,
-              .replicas = job.replicas};
+              .replicas = job.replicas,
+              .one_host = std::ranges::count(hosts, hosts.front()) == std::ssize(hosts)};
   return Training(setup, std::move(place), world).predict();
 }
 

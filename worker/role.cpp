@@ -272,7 +272,9 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   Place place{.rank = {member.rank()},
               .pushers = job.local_reduce ? first_of_each_host(workers) : std::vector<std::size_t>(),
               .shard_groups = groups,
-              .replicas = job.replicas};
+              .replicas = job.replicas,
+              .one_host = std::ranges::all_of(
+                  members, [&](const net::Member& each) { return each.host_id == members.front().host_id; })};
   Training& training = memory->training.emplace(setup, std::move(place), world, std::move(hooks));
   life.metrics.measure(training);
   run_or_keep(member, training, life, [&] {

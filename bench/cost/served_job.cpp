@@ -37,6 +37,7 @@ struct HeldPiece {
   std::size_t micro = 0;                                         ///< that is collected now
   std::vector<std::uint32_t> pushes;                             ///< by micro-batch
   std::vector<std::pair<std::uint32_t, std::uint32_t>> waiting;  ///< workers and the versions that they asked for
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> unacknowledged;  ///< workers and micro-batches of pushes
 };
 
 /// A server: takes one frame after another.
@@ -286,17 +287,24 @@ void ServedJob::serve(std::uint32_t server, const ServedFrame& frame, double now
 double ServedJob::take_push(std::uint32_t server, const ServedFrame& push) {
   HeldPiece& held = servers_[server].pieces[push.piece];
   const ServedPiece& piece = piece_of(server, push.piece);
-  if (!push.pulls)
-    servers_[server].answers.push_back(
-        {.kind = Kind::acknowledgement, .worker = push.worker, .server = server, .piece = push.piece});
   if (each_push_updates_) {
+    if (!push.pulls)
+      servers_[server].answers.push_back(
+          {.kind = Kind::acknowledgement, .worker = push.worker, .server = server, .piece = push.piece});
     update(server, push.piece);
     return piece.update_s;
   }
   ++held.pushes[push.micro];
+  if (!push.pulls) held.unacknowledged.emplace_back(push.worker, push.micro);
   double work = 0;
   while (held.micro < micros_ && held.pushes[held.micro] == pushers_) {
     work += piece.aggregate_s;
+    std::erase_if(held.unacknowledged, [&](const auto& waiting) {
+      if (waiting.second != held.micro) return false;
+      servers_[server].answers.push_back(
+          {.kind = Kind::acknowledgement, .worker = waiting.first, .server = server, .piece = push.piece});
+      return true;
+    });
     ++held.micro;
   }
   if (held.micro < micros_) return work;
@@ -379,7 +387,7 @@ void ServedJob::update_all(double now) {
 
 }  // namespace
 
-/// The order of frames that are ready at the same moment is drawn. Several orders are played if that takes no time.
+/// The order of frames that are ready at the same moment is drawn; several orders are played if that takes no time.
 ServedPeriod served_period(const TimedJob& job, const std::vector<WorkerAction>& step) {
   const ServedPieces pieces(job);
   const ServedPlaces places(job, pieces.waves());

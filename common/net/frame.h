@@ -41,7 +41,7 @@ enum class FrameType : std::uint8_t {
   layout_ok = 7,   ///< `version` is the version to continue from; payload is the loss scale there, if any
   initial = 8,     ///< payload replaces the parameters of `range` before the first step
   push = 9,        ///< payload is a gradient of `range`
-  push_ack = 10,   ///< answers a push with kWantAck: the server has taken the gradient
+  push_ack = 10,   ///< answers a push with kWantAck: the gradient is used, and its memory is the worker's again
   pull = 11,       ///< requests `range` at `version` or later
   push_pull = 12,  ///< a push, and a pull of the version that the push leads to
   values = 13,     ///< answers pull and push_pull: payload is `range` at `version`

@@ -35,9 +35,12 @@ class HostCodec : public Codec {
   void encode(ConstElements values, const GradientId& id, Elements out) const final {
     write(values.as<float>(), id, out.bytes());
   }
+  void check_form(ConstElements in, std::size_t elements) const override {
+    if (in.size() != bytes(elements))
+      fail(ErrorKind::protocol, "{} elements in {} bytes, {} expected", elements, in.size(), bytes(elements));
+  }
   void decode(ConstElements in, const GradientId& id, Elements out) const final {
-    if (in.size() != bytes(out.size()))
-      fail(ErrorKind::protocol, "{} elements in {} bytes, {} expected", out.size(), in.size(), bytes(out.size()));
+    check_form(in, out.size());
     read(in.bytes(), id, out.as<float>());
   }
 
@@ -147,6 +150,16 @@ class TopK final : public HostCodec {
   explicit TopK(double ratio) : ratio_(ratio) {}
   net::Encoding encoding() const override { return net::Encoding::top_k; }
   std::size_t bytes(std::size_t elements) const override { return 8 * kept(elements, ratio_); }
+  void check_form(ConstElements in, std::size_t elements) const override {
+    HostCodec::check_form(in, elements);
+    std::uint64_t least = 0;
+    for (std::size_t i = 0; i < in.size() / 8; ++i) {
+      const auto place = load<std::uint32_t>(in.bytes(), 2 * i);
+      if (place < least || place >= elements)
+        fail(ErrorKind::protocol, "pair {} names element {}: expected ascending elements below {}", i, place, elements);
+      least = std::uint64_t{place} + 1;
+    }
+  }
 
  private:
   void write(std::span<const float> values, const GradientId& /*id*/, Bytes out) const override {
@@ -171,15 +184,7 @@ class TopK final : public HostCodec {
   }
   void read(ConstBytes in, const GradientId& /*id*/, std::span<float> out) const override {
     std::fill(out.begin(), out.end(), 0.0F);
-    std::uint64_t least = 0;
-    for (std::size_t i = 0; i < in.size() / 8; ++i) {
-      const auto place = load<std::uint32_t>(in, 2 * i);
-      if (place < least || place >= out.size())
-        fail(ErrorKind::protocol, "pair {} names element {}: expected ascending elements below {}", i, place,
-             out.size());
-      out[place] = load<float>(in, 2 * i + 1);
-      least = std::uint64_t{place} + 1;
-    }
+    for (std::size_t i = 0; i < in.size() / 8; ++i) out[load<std::uint32_t>(in, 2 * i)] = load<float>(in, 2 * i + 1);
   }
 
   const double ratio_;

@@ -51,11 +51,12 @@ TEST_CASE("a micro-batch is complete with the pushes of all workers, in their or
   CHECK_FALSE(scene.rounds.empty(0));
   scene.push(1);
   CHECK(scene.rounds.micro_complete(0, 0));
-  const auto gradients = scene.rounds.gradients(0);
-  REQUIRE(gradients.size() == 3);
-  for (std::size_t worker = 0; worker < 3; ++worker) {
-    CHECK(gradients[worker].size() == 3);
-    CHECK(gradients[worker].as<float>()[2] == static_cast<float>(worker));
+  const auto pushes = scene.rounds.pushes(0);
+  REQUIRE(pushes.size() == 3);
+  for (std::uint32_t worker = 0; worker < 3; ++worker) {
+    CHECK(pushes[worker]->header.sender_rank == worker);
+    CHECK(pushes[worker]->payload.data() == std::as_bytes(std::span(scene.values[worker])).data());
+    CHECK(scene.rounds.waits(0, 0, worker));
   }
   scene.rounds.finish(0);
   CHECK(scene.rounds.empty(0));
@@ -76,6 +77,7 @@ TEST_CASE("micro-batches are completed in order, and one that was added up count
     CHECK(scene.rounds.micro(0) == micro);
     scene.rounds.finish_micro(0);
     CHECK(scene.rounds.has(0, micro, 0));
+    CHECK_FALSE(scene.rounds.waits(0, micro, 0));
   }
   CHECK(scene.rounds.all_complete(0));
   CHECK_FALSE(scene.rounds.micro_complete(0, 0));

@@ -111,7 +111,7 @@ TEST_CASE("the order of arrival changes no bit, nor does the number of shards or
   for (const std::size_t servers : {2, 3}) CHECK((run(servers, 2, 8) == reference));
 }
 
-TEST_CASE("a repeated push is acknowledged, not applied") {
+TEST_CASE("a repeated push is dropped, and acknowledged when the first one has been applied") {
   const Layout layout = small_layout(1);
   const std::vector<Piece> pieces = make_pieces(layout);
   const Gradients g = gradients_of(layout, 2, 1);
@@ -119,11 +119,13 @@ TEST_CASE("a repeated push is acknowledged, not applied") {
   cluster.open(layout);
   Frame push = push_frame(0, pieces[0], 0, g[0][0]);
   push.header.flags = FrameHeader::kWantAck;
-  CHECK(types(cluster.send(0, push)) == Types{FrameType::push_ack});
+  CHECK(cluster.send(0, push).empty());
   Frame other = push_frame(0, pieces[0], 0, g[1][0]);
   other.header.flags = FrameHeader::kWantAck;
-  CHECK(types(cluster.send(0, other)) == Types{FrameType::push_ack});  // the first push counts
-  CHECK(cluster.send(0, push_frame(1, pieces[0], 0, g[1][0])).empty());
+  CHECK(cluster.send(0, other).empty());  // the first push counts, and waits
+  const std::vector<Reply> acknowledged = cluster.send(0, push_frame(1, pieces[0], 0, g[1][0]));
+  REQUIRE(types(acknowledged) == Types{FrameType::push_ack});
+  CHECK(acknowledged[0].to == Peer{Role::worker, 0});
   std::vector<float> expected = initial_values(layout, 0);
   const std::vector<float> gradient = mean(g, 0);
   for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = std::fma(-0.1F, gradient[i], expected[i]);
@@ -189,26 +191,39 @@ TEST_CASE("where each push is an update, a worker goes on where its own clock is
   CHECK(cluster.send(0, pull_frame(0, pieces[0], 0))[0].header.version == 3);
 }
 
-TEST_CASE("what was pushed may be overwritten once it is acknowledged") {
-  const Layout layout = small_layout(1);
+TEST_CASE("a push that waits for others stays where it is, and is acknowledged when it has been added to them") {
+  const std::size_t micros = GENERATE(1, 2);
+  Layout layout = small_layout(1);
+  layout.pushes = micros;
   const Piece piece = make_pieces(layout)[0];
   const Gradients g = gradients_of(layout, 2, 1);
   ShardCluster cluster({.workers = 2});
   cluster.open(layout);
-  Frame frame = push_frame(0, piece, 0, g[0][0]);
-  frame.header.flags = FrameHeader::kWantAck;
-  // The payload lies in the sender's own memory, as with shared memory.
+  const auto push_of = [&](std::uint32_t worker, std::uint32_t micro) {
+    Frame frame = push_frame(worker, piece, 0, g[worker][0]);
+    frame.header.flags = FrameHeader::kWantAck;
+    frame.header.micro = micro;
+    return frame;
+  };
+  // The payloads lie in the senders' own memory, as with shared memory. Worker 0 is ahead by all micro-batches.
+  std::vector<Frame> frames;
+  for (std::uint32_t micro = 0; micro < micros; ++micro) frames.push_back(push_of(0, micro));
   std::vector<Outgoing> replies;
-  cluster.shard(0).on_message({frame.header, frame.payload, {}, nullptr}, replies);
-  REQUIRE(replies.size() == 1);
-  CHECK(replies[0].header.type == FrameType::push_ack);
-  std::fill(frame.payload.begin(), frame.payload.end(), std::byte{0});
-  cluster.send(0, push_frame(1, piece, 0, g[1][0]));
+  for (const Frame& frame : frames) cluster.shard(0).on_message({frame.header, frame.payload, {}, nullptr}, replies);
+  CHECK(replies.empty());
+  CHECK(cluster.communication_bytes() == 0);
+  for (std::uint32_t micro = 0; micro < micros; ++micro) {
+    const std::vector<Reply> added = cluster.send(0, push_of(1, micro));
+    REQUIRE(types(added) == Types{FrameType::push_ack, FrameType::push_ack});
+    CHECK(added[0].to == Peer{Role::worker, 0});
+    std::ranges::fill(frames[micro].payload, std::byte{0x55});  // the acknowledgement allows it
+  }
   const std::vector<Reply> answer = cluster.send(0, pull_frame(0, piece, 1));
   REQUIRE(types(answer) == Types{FrameType::values});
   std::vector<float> expected = initial_values(layout, 0);
   const std::vector<float> gradient = mean(g, 0);
-  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = std::fma(-0.1F, gradient[i], expected[i]);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    expected[i] = std::fma(-0.1F, static_cast<float>(micros) * gradient[i], expected[i]);
   CHECK(answer[0].values() ==
         std::vector<float>(expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(piece.range.end)));
 }

@@ -38,8 +38,8 @@ std::vector<optim::StatePart> LateUpdates::state() {
 void LateUpdates::predict(Prediction& sum) const {
   add_optimizer_state(plan_, 1, sum);
   set_server_memory(
-      plan_.layout,
-      [this](OwnedElements owned) { return memory_formula(plan_, owned, {.parameters = 0, .optimizer = 0}); }, sum);
+      plan_, [this](OwnedElements owned) { return memory_formula(plan_, owned, {.parameters = 0, .optimizer = 0}); },
+      sum);
 }
 
 }  // namespace psring::worker

@@ -89,6 +89,7 @@ struct Place {
   /// group of all.
   std::vector<std::size_t> shard_groups = {};
   std::size_t replicas = 0;  ///< followers of each server
+  bool one_host = true;      ///< all processes of the job are on one host
 };
 
 /// A worker's part in the job. Fixed before the strategy is made; everything that it refers to outlives the strategy.

@@ -21,8 +21,9 @@ struct Prediction {
   std::optional<std::uint64_t> own_server_receives = std::nullopt;  ///< by the server in this worker's process
   std::optional<std::uint64_t> own_server_sends = std::nullopt;
   std::optional<std::uint64_t> server_replicates = std::nullopt;  ///< passed on to followers, by all servers together
-  /// The most bytes that a worker, and each server, books at once. A follower books as much as its server. If the
-  /// servers have different shares, `server_memory` is that of the largest, and `each_server_memory` has all by rank.
+  /// The most bytes that a worker, and each server, books at once. A follower books as much as its server, and a copy
+  /// of each push that waits for others. If the servers have different shares, `server_memory` is that of the largest,
+  /// and `each_server_memory` has all by rank. A category that is not here is not predicted.
   std::map<Category, std::uint64_t> worker_memory = {};
   std::map<Category, std::uint64_t> server_memory = {};
   std::vector<std::map<Category, std::uint64_t>> each_server_memory = {};
@@ -69,6 +70,8 @@ std::map<Category, std::uint64_t> memory_formula(const Plan& plan, Shares shares
 struct OwnedElements {
   std::uint64_t all = 0;
   std::uint64_t trained = 0;
+  std::uint64_t largest_piece = 0;  ///< of the trained elements, as servers cut them
+  std::size_t server = 0;           ///< that owns them
 };
 /// The same for a part of the elements.
 std::map<Category, std::uint64_t> memory_formula(const Plan& plan, OwnedElements owned, Shares shares);
@@ -82,9 +85,10 @@ struct ModelStates {
 };
 std::map<Category, std::uint64_t> memory_formula(const ModelStates& states, Shares shares);
 
-/// Sets the memory of all servers: that of a server is `booked` of what it owns.
-void set_server_memory(const Layout& layout,
-                       const std::function<std::map<Category, std::uint64_t>(OwnedElements)>& booked, Prediction& sum);
+/// Sets the memory of all servers: that of a server is `booked` of what it owns, and the memory that pushes and answers
+/// take there (docs/formulas.md, "Memory of a server").
+void set_server_memory(const Plan& plan, const std::function<std::map<Category, std::uint64_t>(OwnedElements)>& booked,
+                       Prediction& sum);
 
 /// Adds the optimizer state that a worker books, if `owners` workers divide it.
 void add_optimizer_state(const Plan& plan, std::size_t owners, Prediction& sum);

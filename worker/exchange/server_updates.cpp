@@ -18,7 +18,7 @@ void ServerUpdates::predict(Prediction& sum) const {
     if (plan_.remedy.keeps_answers()) memory[Category::optimizer] += plan_.workers * values;
     return memory;
   };
-  set_server_memory(plan_.layout, booked, sum);
+  set_server_memory(plan_, booked, sum);
 }
 
 }  // namespace psring::worker
