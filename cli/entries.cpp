@@ -30,6 +30,7 @@ struct Resolved {
   Sweep::Point point;
   LeftOut left_out;
   JobOptions job;
+  options::Given given;
 };
 
 std::set<std::string> names_of(const LeftOut& left_out) {
@@ -62,10 +63,10 @@ std::vector<Entry> make_entries(const options::Given& given, const std::vector<s
     std::vector<Resolved> points;
     std::set<std::string> idle;  // swept options that this strategy leaves out
     sweep.for_each([&](const Sweep::Point& point) {
-      Resolved resolved{.point = point, .left_out = {}, .job = {}};
-      options::Given all = word.axes;
-      all.insert(given.begin(), given.end());
-      resolved.job = resolve(all, word.strategy, *kind, &resolved.left_out, loopback);
+      Resolved resolved{.point = point, .left_out = {}, .job = {}, .given = {}};
+      resolved.given = word.axes;
+      resolved.given.insert(given.begin(), given.end());
+      resolved.job = resolve(resolved.given, word.strategy, *kind, &resolved.left_out, loopback);
       LeftOut& unused_here = unused.try_emplace(point, resolved.left_out).first->second;
       std::erase_if(unused_here, [&](const auto& flag) { return !resolved.left_out.contains(flag.first); });
       for (const auto& [flag, line] : resolved.left_out) idle.insert(flag);
@@ -74,7 +75,8 @@ std::vector<Entry> make_entries(const options::Given& given, const std::vector<s
     // An option that only some points leave out tells the others apart.
     const bool clash = any_clash(strategy, points, idle);
     for (Resolved& each : points) {
-      Entry entry{label_of(strategy, each.point, clash ? names_of(each.left_out) : idle), std::move(each.job), kind};
+      Entry entry{label_of(strategy, each.point, clash ? names_of(each.left_out) : idle), std::move(each.job), kind,
+                  std::move(each.given)};
       // Points that differ only in options which the strategy leaves out are one point.
       const auto same = [&](const Entry& other) {
         return other.label == entry.label || to_json(other.job) == to_json(entry.job);

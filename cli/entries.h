@@ -17,6 +17,7 @@ struct Entry {
   std::string label;  ///< "ps n=4 s=1"
   JobOptions job;
   std::shared_ptr<const worker::StrategyKind> kind;  ///< shared by all points of a strategy
+  options::Given given = {};                         ///< the options that the job was made of
 
   /// Returns whether the entry promises the bits of `single` with the same number of virtual workers.
   bool exact() const {

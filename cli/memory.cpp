@@ -1,7 +1,6 @@
 // psring memory: what a job, or a transformer of a given size, needs; nothing is started. This half: a job.
 #include <algorithm>
 #include <cstdio>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +14,7 @@
 #include <psring/cli/job_flags.h>
 #include <psring/cli/job_memory.h>
 #include <psring/cli/memory_command.h>
+#include <psring/cli/resolve.h>
 #include <psring/cli/text_table.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
@@ -51,35 +51,54 @@ Json json_of(const std::map<Category, std::uint64_t>& memory) {
   return object;
 }
 
-/// The bytes of the entry's fullest process with another number of workers and batch of each; infinite if such a job
-/// cannot run.
-double bytes_with(const Entry& entry, std::size_t workers, std::size_t batch, const App& app) {
-  JobOptions job = entry.job;
-  if (job.placement == "mixed") {
-    job.servers = workers + job.standalone_servers();
-    if (workers <= entry.job.standalone_servers()) return std::numeric_limits<double>::infinity();
-  } else if (job.servers == job.workers || job.placement == "colocated") {
-    job.servers = std::min(workers, job.servers);
-  }
-  job.workers = workers;
-  job.global_batch = batch * job.data_workers() * job.virtual_workers;
-  try {
-    const JobMemory memory = job_memory(job, 1, app);
-    return static_cast<double>(memory.process_bytes());
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::usage && error.kind() != ErrorKind::data) throw;
-    return std::numeric_limits<double>::infinity();
-  }
-}
+/// Finds what fits into --limit, by the jobs that `train` would make of the same options.
+class Fits {
+ public:
+  Fits(const Entry& entry, double limit, std::size_t hosts, const App& app)
+      : entry_(entry), limit_(limit), hosts_(hosts), app_(app) {}
 
-std::string answers(const Entry& entry, const JobMemory& memory, double limit, const App& app, Language language) {
-  const std::size_t workers = entry.job.workers;
-  const std::size_t batch = entry.job.batch_per_worker();
-  const std::uint64_t bytes = memory.process_bytes();
-  std::string text = say(
-      language, static_cast<double>(bytes) <= limit ? Text{"; fits", "；放得下"} : Text{"; does not fit", "；放不下"});
-  const std::size_t most =
-      largest(kMostJobBatch, [&](std::size_t b) { return bytes_with(entry, workers, b, app) <= limit; });
+  /// Whether no process of the job with another number of workers, and batch of each, needs more than the limit. False
+  /// if such a job cannot run.
+  bool with(std::size_t workers, std::size_t batch) const {
+    options::Given given = entry_.given;
+    given["workers"] = std::to_string(workers);
+    given["batch-size"] = std::to_string(batch);
+    given.erase("global-batch");
+    try {
+      LeftOut left_out;
+      const JobOptions job = resolve(given, entry_.job.strategy, *entry_.kind, &left_out, true);
+      return static_cast<double>(job_memory(job, hosts_, app_).process_bytes()) <= limit_;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage && error.kind() != ErrorKind::data) throw;
+      return false;
+    }
+  }
+  /// The largest batch of a worker; 0: none.
+  std::size_t largest_batch() const {
+    return largest(kMostJobBatch, [this](std::size_t batch) { return with(entry_.job.workers, batch); });
+  }
+  /// The smallest number of workers with the row's batch of each.
+  std::optional<std::size_t> smallest_workers() const {
+    const std::size_t parts = entry_.job.mesh().model_workers();  // each copy of the model has as many workers
+    const auto copies = smallest(kMostJobWorkers / parts,
+                                 [&](std::size_t n) { return with(n * parts, entry_.job.batch_per_worker()); });
+    return copies ? std::optional(*copies * parts) : std::nullopt;
+  }
+
+ private:
+  const Entry& entry_;
+  const double limit_;
+  const std::size_t hosts_;
+  const App& app_;
+};
+
+std::string answers(const Entry& entry, const JobMemory& memory, double limit, std::size_t hosts, const App& app,
+                    Language language) {
+  const Fits fits(entry, limit, hosts, app);
+  std::string text =
+      say(language, static_cast<double>(memory.process_bytes()) <= limit ? Text{"; fits", "；放得下"}
+                                                                         : Text{"; does not fit", "；放不下"});
+  const std::size_t most = fits.largest_batch();
   if (most == 0)
     text += say(language, {"; no batch fits", "；任何批量都放不下"});
   else
@@ -89,13 +108,12 @@ std::string answers(const Entry& entry, const JobMemory& memory, double limit, c
             ? Text{"; the largest batch of a worker that fits: {} or more", "；每个 worker 放得下的最大批量：{} 或更大"}
             : Text{"; the largest batch of a worker that fits: {}", "；每个 worker 放得下的最大批量：{}"},
         most);
-  if (entry.job.strategy == "single") return text;
-  const std::size_t parts = entry.job.mesh().model_workers();  // each copy of the model has as many workers
-  const auto copies = smallest(kMostJobWorkers / parts,
-                               [&](std::size_t n) { return bytes_with(entry, n * parts, batch, app) <= limit; });
-  if (copies)
-    return text + say(language, {"; the smallest number of workers that fits: {}", "；放得下的最少 worker 数：{}"},
-                      *copies * parts);
+  if (entry.kind->one_worker) return text;
+  if (const auto workers = fits.smallest_workers())
+    return text + say(language,
+                      {"; the smallest number of workers that fits: {} (--batch-size {})",
+                       "；放得下的最少 worker 数：{}（--batch-size {}）"},
+                      *workers, entry.job.batch_per_worker());
   return text +
          say(language, {"; no number of workers up to {} fits", "；worker 数不超过 {} 时都放不下"}, kMostJobWorkers);
 }
@@ -134,7 +152,7 @@ int job_table(MemoryFlags& flags, const Invocation& invocation) {
     const bool differ = memory.servers > 0 && !memory.guest.empty() && memory.guest != memory.server;
     if (differ) table.add(row_of(entry.label + " colocated server", memory.guest));
     if (memory.servers > 0) table.add(row_of(entry.label + (differ ? " standalone server" : " server"), memory.server));
-    const std::string more = limit && !flags.json ? answers(entry, memory, *limit, app, language) : "";
+    const std::string more = limit && !flags.json ? answers(entry, memory, *limit, flags.hosts, app, language) : "";
     lines += wrapped(host_line(entry, memory, flags) + more, 80, 2);
   }
   if (flags.json)

@@ -45,7 +45,7 @@ class Memory(ProgramTest):
                     most = max(totals, key=totals.get)
                     for category, peak in booked[most].items():
                         self.assertEqual(row["worker"].get(category, 0), peak, (most, category))
-                    for role, parts in booked.items():  # a server's receive slots depend on the transport
+                    for role, parts in booked.items():
                         if role.startswith("server") and row["servers"] and strategy != "ps-colocated":
                             for category in row["server"].keys() - {"total"}:
                                 self.assertEqual(parts[category], row["server"][category], (role, category))
@@ -187,6 +187,29 @@ class Memory(ProgramTest):
         self.assertEqual(result.out.count("the largest batch of a worker that fits: "), 2)
         for line in result.out.splitlines():
             self.assertLessEqual(len(line), 80, line)
+
+    def test_recommended_jobs_fit(self):
+        """The largest process of a recommended job books no more than the limit, and one sample or worker further it would."""
+        model = ["--data", "synthetic", "--model", "mlp:512-512-512-10", "--optimizer", "adam"]
+        for strategy, limit in (("ps-colocated", "11M"), ("ps", "12M"), ("ps-zero3", "12M"), ("zero1", "11M")):
+            with self.subTest(strategy):
+                result = self.run_program("psring", "memory", *model, "--workers", 4, "--batch-size", 8, "--strategies", strategy,
+                                          "--limit", limit)
+                self.assert_done(result)
+                text = " ".join(result.out.split())
+                batch = int(re.search(r"largest batch of a worker that fits: (\d+)", text)[1])
+                workers, each = map(int, re.search(r"smallest number of workers that fits: (\d+) \(--batch-size (\d+)\)", text).groups())
+                self.assertEqual(each, 8)
+                for name, options in (("batch", ["--workers", 4, "--batch-size", batch]),
+                                      ("workers", ["--workers", workers, "--batch-size", each])):
+                    folder = f"{strategy}-{name}"
+                    self.assert_done(self.train(*model, *options, "--strategy", strategy, "--steps", 2, "--out", folder))
+                    summary = json.loads((self.folder / folder / "summary.json").read_text())
+                    most = max(summary["worker_peak_bytes"], summary["server_peak_bytes"])
+                    self.assertLessEqual(most, int(limit[:-1]) << 20, (name, options))
+                    (row,) = self.calculate(*model, *options, "--strategies", strategy)
+                    colocated = (row["colocated_server"] or {"total": 0})["total"]
+                    self.assertEqual(most, max(row["worker"]["total"] + colocated, row["server"]["total"]), (name, options))
 
     def test_what_fits_of_a_divided_model(self):
         """Numbers of workers are those of whole copies, and a colocated server's memory is that of the largest part."""
