@@ -125,6 +125,8 @@ Scenario draw_scenario(std::uint64_t seed) {
   if (crashes) network.deaths = draw_crashes(draw, scenario.job);
   scenario.delays = {.message = draw.of(std::array{50us, 1000us}), .notice = draw.of(std::array{2000us, 100'000us})};
   network.limit = 10min;
+  // From less than a frame to a few, while units and steps have several.
+  network.link_bytes = draw.of(std::array{0, 600, 1200, 2400, 4800});
   return scenario;
 }
 
@@ -133,10 +135,13 @@ std::string to_string(const Scenario& scenario) {
   const auto& trouble = scenario.network.trouble;
   std::string text = fmt::format(
       "--strategy {} --consistency {} --optimizer-on {} --workers {} ({}) --servers {} --replicas {} --optimizer {} "
-      "--clip-norm {} --accumulate {} --algorithm {}; {}; dropped {}, doubled {}, changed {}, up to {} us late",
+      "--clip-norm {} --accumulate {} --algorithm {}; {}, {} bytes in a link; dropped {}, doubled {}, changed {}, up "
+      "to {} "
+      "us late",
       job.strategy, job.consistency, job.optimizer_on, job.workers, job.min_workers, job.servers, job.replicas,
-      job.optimizer, job.clip_norm, job.accumulate, job.algorithm, net::to_string(scenario.network.link), trouble.drop,
-      trouble.duplicate, trouble.corrupt, trouble.extra_delay.count() / 1000);
+      job.optimizer, job.clip_norm, job.accumulate, job.algorithm, net::to_string(scenario.network.link),
+      scenario.network.link_bytes, trouble.drop, trouble.duplicate, trouble.corrupt,
+      trouble.extra_delay.count() / 1000);
   for (const net::SimulatedNetwork::Death& crash : scenario.network.deaths)
     text +=
         fmt::format("; {} crashes at {:.6f} s", net::to_string(scenario.network.peers[crash.place]), seconds(crash.at));

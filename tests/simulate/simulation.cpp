@@ -56,8 +56,10 @@ std::string wrong(const JobOptions& job, const SimulatedRun& run, const Simulate
 }  // namespace
 
 SimulatedRun simulate(const Scenario& scenario) {
+  net::SimulatedNetwork::Options network = scenario.network;
+  network.lends_buffers = scenario.bug == Bug::lent_buffers;
   view::SimulatedJobOptions options{.job = scenario.job,
-                                    .network = scenario.network,
+                                    .network = std::move(network),
                                     .delays = scenario.delays,
                                     .reliable = true,
                                     .segment_bytes = 512};  // so that a vector is several frames
@@ -84,6 +86,7 @@ const SimulatedRun& Examiner::quiet(JobOptions job) {
   Scenario scenario = draw_scenario(0);
   scenario.job = job;
   scenario.network.trouble = {};
+  scenario.network.link_bytes = 0;
   scenario.network.deaths.clear();
   return quiet_[key] = simulate(scenario);
 }

@@ -61,6 +61,12 @@ class SimulatedNetwork {
     /// True: frames that wait for the card are in flight, windows are those of a shaped link, and a wait ends when a
     /// frame has left. False: senders see nothing in flight, so that frames queue at the card in the order of `send`.
     bool windows = false;
+    /// The bytes of a link's buffer, in each direction: a frame occupies its payload and header there from the sender's
+    /// card until the receiver's `receive` returns the frame. A frame that does not fit waits at its sender, and the
+    /// frames behind it too; a larger frame has an empty buffer for itself. 0: no limit.
+    std::size_t link_bytes = 0;
+    /// A planted fault: a frame occupies the buffer until its receiver drops the message.
+    bool lends_buffers = false;
     std::uint64_t seed = 0;
     std::uint64_t job = 1;
     Trouble trouble{};

@@ -59,6 +59,7 @@ bool SimulatedWorld::send(std::size_t from, std::size_t to, const FrameHeader& h
   const Moment departure = local ? now_ : link(from, to).depart(kHeaderBytes + payload.size(), now_);
   if (options_.listener != nullptr) options_.listener->on_send(from, to, message->header, now_, departure);
   if (!local) peers_[from].waiting_bytes[to] += payload.size();
+  if (local && options_.link_bytes > 0) buffers_[{from, to}].occupy(*message, 0);
   events_.add({.time = departure,
                .kind = local ? SimulatedEvent::Kind::arrives : SimulatedEvent::Kind::departs,
                .from = from,
@@ -93,6 +94,7 @@ std::optional<Message> SimulatedWorld::take(std::size_t place) {
   if (!self.inbox.empty()) {
     Message message = std::move(self.inbox.front());
     self.inbox.pop_front();
+    if (options_.link_bytes > 0 && !options_.lends_buffers) SimulatedBuffer::release(message);
     return message;
   }
   if (!self.lost.empty()) {
@@ -118,6 +120,7 @@ SimulatedWorld::End SimulatedWorld::end(std::size_t place) {
 
 std::optional<std::size_t> SimulatedWorld::next_to_run() {
   for (;;) {
+    leave_blocked();
     if (const std::optional<std::size_t> next = choose()) return next;
     if (std::all_of(peers_.begin(), peers_.end(), [](const SimulatedPeer& peer) { return peer.ended; }))
       return std::nullopt;
@@ -180,7 +183,38 @@ void SimulatedWorld::happen(const SimulatedEvent& event) {
   }
 }
 
+/// The frame has left the sender's card, if the link's buffer has room for it.
 void SimulatedWorld::leave(const SimulatedEvent& departure) {
+  if (options_.link_bytes > 0 && !peers_[departure.to].ended) {
+    SimulatedBuffer& buffer = buffers_[{departure.from, departure.to}];
+    const std::size_t bytes = kHeaderBytes + departure.message->payload.size();
+    if (!buffer.waiting.empty() || !buffer.fits(bytes, options_.link_bytes)) {
+      buffer.waiting.push_back(departure);
+      ++blocked_;
+      return;
+    }
+  }
+  depart(departure);
+}
+
+/// Lets frames leave for which there is room now. Frames of a sender that has died meanwhile are dropped.
+void SimulatedWorld::leave_blocked() {
+  if (blocked_ == 0) return;
+  for (auto& [link, buffer] : buffers_) {
+    while (!buffer.waiting.empty()) {
+      const SimulatedEvent departure = buffer.waiting.front();
+      const SimulatedPeer& from = peers_[departure.from];
+      const bool sent = !from.dead && from.incarnation == departure.from_life;
+      const std::size_t bytes = kHeaderBytes + departure.message->payload.size();
+      if (sent && !peers_[departure.to].ended && !buffer.fits(bytes, options_.link_bytes)) break;
+      buffer.waiting.pop_front();
+      --blocked_;
+      if (sent) depart(departure);
+    }
+  }
+}
+
+void SimulatedWorld::depart(const SimulatedEvent& departure) {
   SimulatedPeer& from = peers_[departure.from];
   from.waiting_bytes[departure.to] -= departure.message->payload.size();
   if (std::exchange(from.wants_room, false)) from.woken = true;
@@ -192,6 +226,7 @@ void SimulatedWorld::begin_travel(const SimulatedEvent& departure) {
   const std::size_t bytes = kHeaderBytes + departure.message->payload.size();
   const Moment time = link(departure.to, departure.from).arrive(bytes, now_);
   wire_.carry(*departure.message, [&](Nanoseconds extra_delay, std::shared_ptr<Message> message) {
+    if (options_.link_bytes > 0) buffers_[{departure.from, departure.to}].occupy(*message, bytes);
     SimulatedEvent arrival = departure;
     arrival.kind = SimulatedEvent::Kind::arrives;
     arrival.time = time + extra_delay;

@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <psring/common/base/byte_ledger.h>
@@ -15,6 +17,7 @@
 #include <psring/common/net/sim/event_queue.h>
 #include <psring/common/net/sim/lossy_wire.h>
 #include <psring/common/net/sim/simulated.h>
+#include <psring/common/net/sim/simulated_buffer.h>
 #include <psring/common/net/sim/simulated_peer.h>
 
 namespace psring::net {
@@ -68,6 +71,8 @@ class SimulatedWorld {
   bool advance();
   void happen(const SimulatedEvent& event);
   void leave(const SimulatedEvent& departure);
+  void leave_blocked();
+  void depart(const SimulatedEvent& departure);
   void begin_travel(const SimulatedEvent& departure);
   void find_deadlock();
 
@@ -80,7 +85,9 @@ class SimulatedWorld {
   SeededDraws draws_;
   EventQueue events_{draws_};
   LossyWire wire_;
-  std::deque<SimulatedPeer> peers_;  ///< by place
+  std::deque<SimulatedPeer> peers_;                                         ///< by place
+  std::map<std::pair<std::size_t, std::size_t>, SimulatedBuffer> buffers_;  ///< by sender and receiver; bounded links
+  std::size_t blocked_ = 0;                                                 ///< frames that wait for room in buffers_
   Moment now_{};
   Moment last_progress_{};  ///< the time of the last event that is neither a deadline nor a probe
   std::string deadlock_;    ///< the error line of a deadlock

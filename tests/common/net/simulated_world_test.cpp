@@ -186,3 +186,45 @@ TEST_CASE("a wire without faults delivers each frame once, and a wire with all f
   CHECK(carried({.corrupt = 1}, 0) == std::array{1000, 1000, 0});
   CHECK(carried({.extra_delay = 1ms}, 8)[2] > 990);
 }
+
+TEST_CASE("a frame that does not fit into its link's buffer waits until the receiver takes another") {
+  SimulatedNetwork::Options options = workers(2);
+  options.link_bytes = 2 * (kHeaderBytes + kBytes);
+  options.lends_buffers = GENERATE(false, true);
+  SimulatedWorld world(options);
+  for (std::uint64_t step = 0; step < 3; ++step) send(world, 0, 1, step);
+  CHECK(world.waiting_bytes(0, 1) == 3 * kBytes);
+  CHECK(world.end(0) == SimulatedWorld::End::done);
+  std::vector<Message> kept;
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    world.begin_wait(1, kNever);
+    REQUIRE(world.next_to_run() == 1);
+    world.end_wait(1);
+    kept.push_back(*world.take(1));
+    CHECK(kept.back().header.step == step);
+  }
+  world.begin_wait(1, kNever);
+  REQUIRE(world.next_to_run() == 1);
+  world.end_wait(1);
+  if (options.lends_buffers) {  // the third frame has no room while both are kept
+    CHECK(error_of(world, 1).starts_with("deadlock at "));
+  } else {
+    CHECK(world.take(1)->header.step == 2);
+  }
+  CHECK(kept[0].payload.size() == kBytes);
+}
+
+TEST_CASE("a frame that is larger than its link's buffer has the buffer for itself") {
+  SimulatedNetwork::Options options = workers(2);
+  options.link_bytes = 100;
+  SimulatedWorld world(options);
+  for (std::uint64_t step = 0; step < 3; ++step) send(world, 0, 1, step);
+  CHECK(world.end(0) == SimulatedWorld::End::done);
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    world.begin_wait(1, kNever);
+    REQUIRE(world.next_to_run() == 1);
+    world.end_wait(1);
+    CHECK(world.take(1)->header.step == step);
+    CHECK_FALSE(world.has_news(1));
+  }
+}
