@@ -188,10 +188,11 @@ class TensorBoard {
 };
 
 /// Prints the summary, as the launcher does if there is one.
-int conclude(const JobOptions& job, const Invocation& invocation) {
+int conclude(const JobOptions& job, const Invocation& invocation, SignalWatch& signals) {
   if (!has_training(job.out)) return 0;  // the workers were a user's programs
   if (job.trace) view::write_trace(job.out);
   const Summary summary = summarise(job.out, job, invocation);
+  signals.end();  // the files are whole
   out::print("{}", describe(summary, job.out));
   return summary.ok() ? 0 : exit_status(ErrorKind::check_failed);
 }
@@ -260,11 +261,11 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
     return signals.take();
   };
   const net::JobResult result = service.run({.fd = signals.fd(), .take = next_signal});
-  if (!by_launcher) signals.end();
   tensorboard.end(result);
   const std::string cause = cause_of_end(result);
   if (!by_launcher && !cause.empty()) remove_unfinished(job.out, job);
   if (!by_launcher && !cause.empty()) record_end(job.out, cause);
+  if (!by_launcher && !cause.empty()) signals.end();
   if (live && !cause.empty()) live->end();
   if (result.interrupted.signal != 0 && (result.failure || !by_launcher)) {
     invocation.output.settle();
@@ -273,7 +274,7 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   }
   if (result.failure) throw *result.failure;
   if (by_launcher) return 0;
-  const int status = conclude(job, invocation);
+  const int status = conclude(job, invocation, signals);
   if (live) live->end();
   return status;
 }

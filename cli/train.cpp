@@ -228,17 +228,18 @@ int run_training(const worker::TrainSetup& setup, const JobOptions& job, const L
   LaunchOptions all = options;
   if (!job.live.empty()) all.live = &live.emplace(options.out, job.live, options.next_part);
   const LaunchResult result = launch(job, all, invocation, signals);
-  signals.end();  // from here on signals end this process: printing may block
   if (result.status != 0) {
+    record_end(options.out, result.cause);
+    signals.end();  // from here on signals end this process: printing may block
     invocation.output.settle();
     out::error(result.cause);
-    record_end(options.out, result.cause);
     if (live) live->end();
     if (options.requeue && result.interrupted.signal == SIGUSR1) requeue(*options.slurm_job, options.out);
     return result.status;
   }
   if (job.trace) view::write_trace(options.out);
   const Summary summary = summarise(options.out, job, invocation);
+  signals.end();  // the files are whole
   out::print("{}", describe(summary, options.out));
   std::fflush(stdout);
   if (live) live->end();

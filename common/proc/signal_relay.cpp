@@ -1,15 +1,24 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <optional>
 
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/base/standard_files.h>
 #include <psring/common/proc/signal_relay.h>
 
 namespace psring {
+namespace {
+
+constexpr int kLookMs = 1000;  ///< between two looks whether the job has failed
+constexpr Nanoseconds kPatience =
+    std::chrono::seconds(4);  ///< for the process to end by itself, after the job has failed
+
+}  // namespace
 
 SignalRelay::SignalRelay(SignalWatch& signals, net::ControlLink& link, const Clock& clock, bool leaves)
     : signals_(signals), link_(link), clock_(clock), leaves_(leaves), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -23,11 +32,27 @@ SignalRelay::~SignalRelay() {
 }
 
 void SignalRelay::run(const std::stop_token& stop) {
+  std::optional<Moment> failed;
   while (!stop.stop_requested()) {
     pollfd polled[] = {{signals_.fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
-    ::poll(polled, 2, -1);
+    ::poll(polled, 2, kLookMs);
     while (const auto signal = signals_.take()) pass_on(*signal);
+    if (!link_.failed()) continue;
+    if (!failed) failed = clock_.now();
+    if (clock_.now() - *failed >= kPatience) leave();
   }
+}
+
+void SignalRelay::leave() {
+  int status = exit_status(ErrorKind::peer_lost);
+  try {
+    link_.check();
+  } catch (const Error& error) {
+    out::error(error.what());
+    status = exit_status(error.kind());
+  }
+  const int signal = link_.interrupted().signal;
+  ::_exit(signal != 0 ? interrupted_status(signal) : status);
 }
 
 void SignalRelay::pass_on(int signal) {

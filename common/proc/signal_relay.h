@@ -13,7 +13,8 @@ namespace psring {
 
 /// Tells the coordinator of the signals of a server's or worker's process, from a thread of its own. The first signal
 /// ends the job after the current step, the second request (net::StopRequests) ends job and process at once. After the
-/// job has failed, the first signal ends the process.
+/// job has failed, the first signal ends the process. If the process still lives 4 s after the job has failed, because
+/// it computes, the thread ends it: a role that was started by hand has no agent to do so.
 class SignalRelay {
  public:
   /// `leaves`: the first signal ends this process at once, and the job is not told. REQUIRES: both outlive it, and the
@@ -26,6 +27,7 @@ class SignalRelay {
  private:
   void run(const std::stop_token& stop);
   void pass_on(int signal);
+  [[noreturn]] void leave();
 
   SignalWatch& signals_;
   net::ControlLink& link_;
