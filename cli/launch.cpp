@@ -234,11 +234,13 @@ LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, cons
   std::string log;
   if (result.failed && result.culprit.role != net::Role::coordinator)
     log = fmt::format("{}-{}", to_string(result.culprit.role), result.culprit.rank);
+  // The evaluation after the last step was interrupted: no step is left to continue with.
+  const bool complete = result.interrupted.signal != 0 && result.interrupted.last >= job.steps;
   // No step begins before the launcher's own agent has joined.
   const bool before_first_step = result.interrupted.signal != 0 && !result.joined;
   return {.status = result.status,
           .cause = (before_first_step ? "interrupted before the first step" : result.cause) +
-                   ending(options.out, job, result.interrupted, log, options.resumable),
+                   ending(options.out, job, result.interrupted, log, options.resumable && !complete),
           .interrupted = result.interrupted,
           .signal = result.signal,
           .endpoint = coordinator.endpoint(),

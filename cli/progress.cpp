@@ -57,16 +57,21 @@ void Progress::draw(const std::string& line) {
     run.tokens_per_second = json.value("tokens", 0.0) / took;
   }
   if (json.contains("loss") && json["loss"].is_number()) run.loss = json["loss"].get<double>();
+  if (json.contains("evaluated")) run.evaluated = json["evaluated"].get<double>();
   if (output_.stalled()) return;  // the line would be out of date when it is read
   if (output_.is_terminal()) {
     // A line wider than the terminal would wrap, and "\\r" returns only to the start of the last part.
     const std::string bar = terminal_line(label_, run, output_.columns() - 1);
     out::print("\r{:<{}}", bar, drawn_);
     drawn_ = std::max(drawn_, bar.size());
+  } else if (run.evaluated) {
+    if (*run.evaluated >= next_evaluated_) out::print("{}\n", plain_line(label_, run));
+    next_evaluated_ = std::max(next_evaluated_, *run.evaluated + 0.2);
   } else if (const double done = run.step / run.steps; done >= next_plain_) {
     out::print("{}\n", plain_line(label_, run));
     next_plain_ = done + 0.2;
   }
+  if (!run.evaluated) next_evaluated_ = 0;
   std::fflush(stdout);
 }
 

@@ -33,7 +33,8 @@ class Progress {
   Fd read_;
   Fd write_;
   std::size_t drawn_ = 0;
-  double next_plain_ = 0;  ///< fraction of the run at which the next plain line is due
+  double next_plain_ = 0;      ///< fraction of the run at which the next plain line is due
+  double next_evaluated_ = 0;  ///< the same for an evaluation
   std::jthread thread_;
 };
 

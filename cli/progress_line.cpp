@@ -16,16 +16,18 @@ std::string step_text(const RunProgress& progress) {
 }
 
 std::string loss_text(const RunProgress& progress) {
+  if (progress.evaluated) return fmt::format("  evaluated {:.0f} %", 100 * *progress.evaluated);
   return progress.loss ? fmt::format("  loss {:.4f}", *progress.loss) : "";
 }
 
 /// Empty for models that do not read text.
 std::string perplexity_text(const RunProgress& progress) {
-  if (!progress.loss || progress.tokens_per_second <= 0) return "";
+  if (!progress.loss || progress.evaluated || progress.tokens_per_second <= 0) return "";
   return fmt::format("  perplexity {:.1f}", std::exp(*progress.loss));
 }
 
 std::string rate_text(const RunProgress& progress) {
+  if (progress.evaluated) return "";
   if (progress.tokens_per_second > 0) return fmt::format("  {:.0f} tokens/s a worker", progress.tokens_per_second);
   return fmt::format("  {:.0f} samples/s a worker", progress.samples_per_second);
 }

@@ -13,6 +13,9 @@ namespace psring::worker {
 
 namespace {
 
+constexpr Nanoseconds kBetweenLines = std::chrono::milliseconds(500);
+constexpr Nanoseconds kLongEvaluation = std::chrono::seconds(2);  ///< shorter evaluations have no progress of their own
+
 Json quantiles(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const auto at = [&](double q) {
@@ -129,17 +132,31 @@ void MetricsWriter::on_evaluation(const Evaluation& evaluation) {
 
 void MetricsWriter::line(std::string text) {
   lines_ += std::move(text) + "\n";
-  if (member_.clock().now() - flushed_ < std::chrono::milliseconds(500)) return;
+  if (member_.clock().now() - flushed_ < kBetweenLines) return;
   flush();
-  if (run_.tells_progress)
-    member_.link().progress(Json{{"step", first_step_ + steps_},
-                                 {"made", steps_},
-                                 {"steps", run_.steps},
-                                 {"loss", last_loss_},
-                                 {"samples", samples_},
-                                 {"tokens", samples_ * run_.tokens_per_sample},
-                                 {"seconds", seconds(training_time_)}}
-                                .dump());
+  tell_progress();
+}
+
+void MetricsWriter::tell_progress(std::optional<double> evaluated) {
+  if (!run_.tells_progress) return;
+  Json progress{{"step", first_step_ + steps_},
+                {"made", steps_},
+                {"steps", run_.steps},
+                {"loss", last_loss_},
+                {"samples", samples_},
+                {"tokens", samples_ * run_.tokens_per_sample},
+                {"seconds", seconds(training_time_)}};
+  if (evaluated) progress["evaluated"] = *evaluated;
+  member_.link().progress(progress.dump());
+}
+
+void MetricsWriter::evaluates(double share) {
+  const Moment now = member_.clock().now();
+  if (share == 0) evaluates_since_ = now;
+  if (now - evaluates_since_ < kLongEvaluation || now - told_of_evaluation_ < kBetweenLines) return;
+  told_of_evaluation_ = now;
+  flush();
+  tell_progress(share);
 }
 
 void MetricsWriter::flush() {

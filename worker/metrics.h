@@ -59,6 +59,8 @@ class MetricsWriter final : public ReportListener {
   void on_step(const StepReport& report) override;
   void on_evaluation(const Evaluation& evaluation) override;
   void flush();
+  /// An evaluation goes on, and this share of it is done: told if it takes long.
+  void evaluates(double share);
 
   /// The run's figures so far, and what the strategy predicts for a step, as a JSON object.
   std::string summary_json(const Prediction& prediction, std::uint64_t skipped_steps,
@@ -66,6 +68,7 @@ class MetricsWriter final : public ReportListener {
 
  private:
   void line(std::string text);
+  void tell_progress(std::optional<double> evaluated = std::nullopt);
   void store();
   Nanoseconds communicated() const;
   /// Share of the time since the first step began for which a computing thread had to wait for a processor.
@@ -82,6 +85,8 @@ class MetricsWriter final : public ReportListener {
   const Training* training_ = nullptr;
   const Moment start_;
   Moment flushed_;
+  Moment evaluates_since_;
+  Moment told_of_evaluation_;
   std::string lines_;
   std::uint64_t sent_ = 0;
   std::uint64_t received_ = 0;

@@ -268,7 +268,12 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
                          resume(step);
                          life.fault.at(step);
                        },
-                   .may_begin = [&](std::uint64_t step) { return member.link().may_begin(step); }};
+                   .may_begin = [&](std::uint64_t step) { return member.link().may_begin({step}); },
+                   .evaluation = {.may_begin =
+                                      [&](std::uint64_t step, std::uint64_t piece) {
+                                        return member.link().may_begin({step, piece});
+                                      },
+                                  .goes_on = [&](double share) { life.metrics.evaluates(share); }}};
   Place place{.rank = {member.rank()},
               .pushers = job.local_reduce ? first_of_each_host(workers) : std::vector<std::size_t>(),
               .shard_groups = groups,
@@ -279,11 +284,12 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   life.metrics.measure(training);
   run_or_keep(member, training, life, [&] {
     const std::uint64_t next = training.run();
-    const bool stopped = next < setup.steps();
+    const bool complete = next >= setup.steps();
+    const bool stopped = !complete || training.evaluation_cut();
     resume(next);  // where none was left
     life.metrics.flush();
     if (stopped) out::print("worker {}: interrupted at step {}\n", member.rank(), next);
-    if (!job.out.empty() && !stopped) training.save(member.rank() == 0 ? job.out + "/model.safetensors" : "");
+    if (!job.out.empty() && complete) training.save(member.rank() == 0 ? job.out + "/model.safetensors" : "");
     if (memory->device) memory->device->finish();
     if (memory->event_log) memory->event_log->finish();
     if (memory->live) memory->live->finish();

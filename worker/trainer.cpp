@@ -72,7 +72,7 @@ std::uint64_t Trainer::run() {
     span.reset();  // evaluations and checkpoints are activities of their own
     world_.events.end_step();
     const auto passes = [&](std::uint64_t every) { return every != 0 && next / every != index / every; };
-    if (passes(eval_every_)) evaluate(multiples_of(eval_every_, index, std::min(next, plan_.steps - 1)));
+    if (passes(eval_every_)) evaluate(multiples_of(eval_every_, index, std::min(next, plan_.steps - 1)), next);
     if (passes(save_every_) || (save_every_ != 0 && next == plan_.steps)) save(next);
   }
   if (able_.pacing != nullptr) able_.pacing->leave();
@@ -80,7 +80,7 @@ std::uint64_t Trainer::run() {
   if (parts_.scatter != nullptr) parts_.scatter->finish();
   if (parts_.links != nullptr) parts_.links->finish();
   if (next >= plan_.steps) {
-    evaluate({plan_.steps});
+    evaluate({plan_.steps}, plan_.steps);
     if (parts_.links != nullptr) parts_.links->finish();  // accounts for the evaluation
   } else if (save_every_ != 0 && next > plan_.run_first_step && next % save_every_ != 0) {
     save(next);

@@ -23,6 +23,17 @@
 
 namespace psring::worker {
 
+/// The connection between an evaluation and its process.
+struct EvaluationHooks {
+  /// Asked before each piece of the evaluation that precedes a step; false: the job ends early, before this piece, in
+  /// all workers.
+  std::function<bool(std::uint64_t step, std::uint64_t piece)> may_begin = [](std::uint64_t, std::uint64_t) {
+    return true;
+  };
+  /// Told of the share of the evaluation that is done, before each piece.
+  std::function<void(double share)> goes_on = [](double) {};
+};
+
 /// The loop, the same for every strategy: begin_step; a forward walk through the layers (Walk); the loss; a backward
 /// walk, which hands over each unit's gradient; finish_step. A stage of a pipeline makes the walks of several
 /// micro-batches in the order of its plan (StagePlan), and passes activations and their gradients on (StageLinks).
@@ -48,6 +59,7 @@ class Trainer {
     std::size_t input_cols = 0;       ///< of the data set's samples
     std::function<void(std::uint64_t step)> begins;     ///< told of each step before it begins
     std::function<bool(std::uint64_t step)> may_begin;  ///< see TrainHooks
+    EvaluationHooks evaluation;
     std::function<void(std::uint64_t step)> save;  ///< saves a checkpoint after `step` updates; parameters are current
     std::function<bool(std::uint64_t step)> is_saved;  ///< that checkpoint is there already
   };
@@ -59,6 +71,8 @@ class Trainer {
   /// processes between two steps (Pacing::first), evaluation and saving between them are repeated. Throws data, naming
   /// the step and the unit, if the loss is not finite, and if nearly all of many steps were skipped (SkipWatch).
   std::uint64_t run();
+  /// Returns whether the last evaluation was to end early; then it is not reported.
+  bool evaluation_cut() const { return evaluation_cut_; }
 
  private:
   /// Use of the layers' buffers in a forward pass.
@@ -92,7 +106,8 @@ class Trainer {
   void pass_without_computing(Pass pass, const MicroBatch& batch);
   /// Returns the multiples of `every` above `after`, up to `last`.
   static std::vector<std::uint64_t> multiples_of(std::uint64_t every, std::uint64_t after, std::uint64_t last);
-  void evaluate(const std::vector<std::uint64_t>& steps);
+  /// `next`: the step that follows.
+  void evaluate(const std::vector<std::uint64_t>& steps, std::uint64_t next);
   void save(std::uint64_t step);
 
   const Plan& plan_;
@@ -102,6 +117,7 @@ class Trainer {
   const std::size_t batch_;  ///< samples of one (virtual) worker in a step, at most
   const std::uint64_t save_every_;
   const std::uint64_t eval_every_;
+  bool evaluation_cut_ = false;
   Walk walk_;
   SkipWatch skips_;
   std::vector<float> unused_input_;  ///< of a sample whose targets alone are needed here

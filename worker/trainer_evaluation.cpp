@@ -36,13 +36,13 @@ std::vector<std::uint64_t> Trainer::multiples_of(std::uint64_t every, std::uint6
 /// Evaluates and saves if that was due before the step: the processes may have ended before they did.
 void Trainer::between_steps(std::uint64_t step) {
   const auto due = [&](std::uint64_t every) { return every != 0 && step % every == 0; };
-  if (due(eval_every_) && step < plan_.steps) evaluate({step});
+  if (due(eval_every_) && step < plan_.steps) evaluate({step}, step);
   if (due(save_every_) || (save_every_ != 0 && step == plan_.steps)) save(step);
 }
 
 /// Evaluates once for all of the steps: a late worker goes from one update to a later one, and has the values of the
 /// later one alone.
-void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
+void Trainer::evaluate(const std::vector<std::uint64_t>& steps, std::uint64_t next) {
   if (steps.empty() || parts_.data.test == nullptr || parts_.pace.stands_in()) return;
   const Events::Span span(world_.events, {.name = "evaluate"});
   parts_.strategy.quiesce();
@@ -57,7 +57,13 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps) {
   const std::size_t chunk =
       (batch_ + plan_.job.accumulate - 1) / plan_.job.accumulate;  // what the network has room for
   const std::size_t most = evaluation_count(parts_.data.test->size(), 0, workers);
+  evaluation_cut_ = false;
   for (std::size_t begin = 0; begin < most; begin += chunk) {
+    if (!parts_.evaluation.may_begin(next, begin / chunk)) {
+      evaluation_cut_ = true;
+      return;
+    }
+    parts_.evaluation.goes_on(static_cast<double>(begin) / static_cast<double>(most));
     if (begin >= count) {
       walk_.go(Pass::forward, {}, [](std::size_t /*layer*/) {});  // other workers wait for the hooks
       continue;

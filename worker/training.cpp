@@ -266,11 +266,16 @@ std::uint64_t Training::run() {
                          reached = step;
                        },
                    .may_begin = hooks_.may_begin,
+                   .evaluation = hooks_.evaluation,
                    .save = [&](std::uint64_t step) { checkpoints->save(step); },
                    .is_saved = [&](std::uint64_t step) { return checkpoints->is_saved(step); }});
   return call_extension(
       [&] { return fmt::format("{}{}", strategy_name(job), reached ? fmt::format(", step {},", *reached) : ""); },
-      [&] { return trainer.run(); });
+      [&] {
+        const std::uint64_t next = trainer.run();
+        evaluation_cut_ = trainer.evaluation_cut();
+        return next;
+      });
 }
 
 /// In the model's own order, whatever the units are.

@@ -39,6 +39,7 @@ struct TrainHooks {
   std::function<void(std::uint64_t step)> begins = [](std::uint64_t) {};  ///< told of each step before it begins
   /// Asked before each step; false: the job ends early, before this step, in all workers.
   std::function<bool(std::uint64_t step)> may_begin = [](std::uint64_t) { return true; };
+  EvaluationHooks evaluation = {};
   /// In a simulation: called after each pass of a layer, with its floating-point operations; lets virtual time pass.
   std::function<void(double flops)> computed = {};
   TensorKernels* kernels = nullptr;  ///< of layers on a device; null: make_tensor_kernels'
@@ -52,6 +53,8 @@ class Training {
 
   /// Returns the step that would come next: after the last one, or the step before which the job was to end.
   std::uint64_t run();
+  /// Returns whether the job was to end within the evaluation after the last step.
+  bool evaluation_cut() const { return evaluation_cut_; }
   /// The state that this worker can continue with after an error in `run`; nothing if others have parts of it.
   std::optional<KeptState> keep() { return KeptState::of(*strategy_, setup_.layout()); }
   /// Writes the parameters and the layers' buffers of the whole model. A collective of all workers, each of which may
@@ -105,6 +108,7 @@ class Training {
   std::optional<Scatter> scatter_;
   std::optional<SharedTensors> shared_;  ///< of a mesh alone
   std::unique_ptr<Kernels> kernels_;
+  bool evaluation_cut_ = false;
 };
 
 }  // namespace psring::worker

@@ -103,15 +103,15 @@ class ControlLink::Impl {
     if (member_.error()) throw Error(*member_.error());
     member_.enter_epoch();
   }
-  bool may_begin(std::uint64_t step) {
+  bool may_begin(StopPoint point) {
     std::unique_lock lock(mutex_);
     auto turn = StepGate::Turn::wait;
     wait(lock, Moment::max(), "the other workers to agree on a last step",
-         [&] { return member_.broken() || (turn = member_.ask(step)) != StepGate::Turn::wait; });
+         [&] { return member_.broken() || (turn = member_.ask(point)) != StepGate::Turn::wait; });
     try {
       member_.throw_if_broken();
     } catch (const Error& error) {
-      throw error.with_context(fmt::format("before step {}", step));
+      throw error.with_context(fmt::format("before step {}", point.step));
     }
     return turn == StepGate::Turn::go;
   }
@@ -311,7 +311,7 @@ void ControlLink::check() const { impl_->check(); }
 
 std::vector<Member> ControlLink::members(Moment deadline) const { return impl_->members(deadline); }
 void ControlLink::await_epoch(Moment deadline) { impl_->await_epoch(deadline); }
-bool ControlLink::may_begin(std::uint64_t step) { return impl_->may_begin(step); }
+bool ControlLink::may_begin(StopPoint point) { return impl_->may_begin(point); }
 void ControlLink::flush(Moment deadline) { impl_->flush(deadline); }
 std::optional<Error> ControlLink::await_failure(Moment deadline) const { return impl_->await_failure(deadline); }
 void ControlLink::await_finish() const { impl_->await_finish(); }

@@ -15,6 +15,7 @@
 #include <psring/common/net/key.h>
 #include <psring/common/proc/agent_order.h>
 #include <psring/common/proc/control_messages.h>
+#include <psring/common/proc/stop.h>
 
 namespace psring::net {
 
@@ -85,9 +86,10 @@ class ControlLink {
   /// This process got a signal: the job ends after the current step, or at once.
   void interrupt(int signal, bool at_once = false);
 
-  /// For a worker, before each step: returns false if the worker has to end before this step. While the workers are
-  /// asked where to end, this call waits, for as long as a message takes. Throws the latched error.
-  bool may_begin(std::uint64_t step);
+  /// For a worker, before each step and each piece of an evaluation: returns false if the worker has to end before it.
+  /// While the workers are asked where to end, this call waits, for as long as a message takes. Throws the latched
+  /// error.
+  bool may_begin(StopPoint point);
   /// Once the job is done, finished or failed: how a signal ended it, if one did.
   control::Interruption interrupted() const;
   /// The role whose log says more about the job's failure; the coordinator: no log does.

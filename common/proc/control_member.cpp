@@ -142,12 +142,13 @@ bool ControlMember::on(control::Finish&& message, Moment /*now*/) {
 bool ControlMember::on(control::Pause&& message, Moment /*now*/) {
   if (message.epoch != epoch_) return false;  // that epoch is over for the coordinator, or has not begun here
   stop_signal_ = message.signal;
-  send_standing(control::Paused{message.epoch, gate_.pause(), message.signal});
+  const StopPoint point = gate_.pause();
+  send_standing(control::Paused{message.epoch, point.step, message.signal, point.piece});
   return false;
 }
 
 bool ControlMember::on(control::StopBefore&& message, Moment /*now*/) {
-  if (message.epoch == epoch_) gate_.stop_before(message.step);
+  if (message.epoch == epoch_) gate_.stop_at({message.step, message.piece});
   return true;
 }
 

@@ -71,7 +71,7 @@ class ControlMember {
   /// the recovery to the next.
   void resumed(std::uint64_t step) { send_standing(control::Resumed{epoch_, step}); }
   void done(std::uint64_t step, bool stopped);
-  StepGate::Turn ask(std::uint64_t step) { return gate_.ask(step); }
+  StepGate::Turn ask(StopPoint point) { return gate_.ask(point); }
   /// Enters the epoch that the coordinator has told of last.
   void enter_epoch();
   /// The next order; nothing if there is none.

@@ -196,8 +196,8 @@ void fields(auto& io, Is<control::EndRoles> auto& m) { io(m.roles); }
 void fields(auto& io, Is<control::Notice> auto& m) { io(m.text); }
 void fields(auto& io, Is<control::Interrupt> auto& m) { io(m.signal, m.at_once); }
 void fields(auto& io, Is<control::Pause> auto& m) { io(m.epoch, m.signal); }
-void fields(auto& io, Is<control::Paused> auto& m) { io(m.epoch, m.step, m.signal); }
-void fields(auto& io, Is<control::StopBefore> auto& m) { io(m.epoch, m.step); }
+void fields(auto& io, Is<control::Paused> auto& m) { io(m.epoch, m.step, m.signal, m.piece); }
+void fields(auto& io, Is<control::StopBefore> auto& m) { io(m.epoch, m.step, m.piece); }
 void fields(auto& io, Is<control::Status> auto& m) { io(m.json); }
 void fields(auto& io, Is<control::Wait> auto& m) { io(m.text); }
 

@@ -174,10 +174,12 @@ struct Paused {  ///< M (worker): answers Pause
   std::uint32_t epoch = 0;
   std::uint64_t step = 0;  ///< the first step that the worker has not begun
   std::int32_t signal = 0;
+  std::uint64_t piece = ~std::uint64_t{0};  ///< of the evaluation before the step, see StopPoint
 };
-struct StopBefore {  ///< C to a paused worker: continue, and end before this step
+struct StopBefore {  ///< C to a paused worker: continue, and end before this step, or piece of the evaluation before it
   std::uint32_t epoch = 0;
   std::uint64_t step = 0;
+  std::uint64_t piece = ~std::uint64_t{0};
 };
 
 struct Status {  ///< M (server, worker): what it does now; the next status takes the place of this one

@@ -55,7 +55,7 @@ void Coordinator::ask_where_to_stop() {
   for (const auto& [place, state] : members_) {
     if (place.role != Role::worker) continue;
     if (state.done)
-      stop_vote_->answer(place, state.came_to);
+      stop_vote_->answer(place, {state.came_to});
     else
       send(state, control::Pause{epoch_, interrupt_signal_});
   }
@@ -64,9 +64,9 @@ void Coordinator::ask_where_to_stop() {
 
 void Coordinator::tell_where_to_stop() {
   if (!stop_vote_ || !stop_vote_->complete()) return;
-  for (const auto& [place, step] : stop_vote_->result())
+  for (const auto& [place, point] : stop_vote_->result())
     if (const auto found = members_.find(place); found != members_.end())
-      send(found->second, control::StopBefore{epoch_, step});
+      send(found->second, control::StopBefore{epoch_, point.step, point.piece});
 }
 
 void Coordinator::on(State& /*from*/, const control::Interrupt& message) { interrupt(message.signal, message.at_once); }
@@ -79,7 +79,7 @@ void Coordinator::on(State& from, const control::Paused& message) {
     return fail_job(ErrorKind::protocol, fmt::format("{} said 'paused' out of turn", to_string(from.member)));
   if (interrupt_signal_ == 0) return interrupt(message.signal, false);
   if (!stop_vote_ || stop_vote_->complete()) return;
-  stop_vote_->answer(place, message.step);
+  stop_vote_->answer(place, {message.step, message.piece});
   tell_where_to_stop();
 }
 
@@ -92,7 +92,7 @@ void Coordinator::on(State& from, const control::Done& message) {
   from.came_to = message.step;
   from.stopped_by = message.signal;
   if (!stop_vote_ || stop_vote_->complete()) return;
-  stop_vote_->answer(connections_.at(from.connection), message.step);
+  stop_vote_->answer(connections_.at(from.connection), {message.step});
   tell_where_to_stop();
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <algorithm>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -16,34 +18,46 @@ namespace psring::net {
 
 /// The two sides of ending a job early, as pure state machines. All workers of a bsp job have to end before the same
 /// step, while each of them is somewhere in a step or between two steps. So the coordinator asks all workers to pause.
-/// Each worker answers at once with the first step that it has not begun, and begins no step until it is told where to
-/// stop. The latest answer is a step that all workers can reach and that nobody has begun. A paused worker completes
-/// its current step, so no other worker waits in vain.
+/// Each worker answers at once with the first point that it has not passed, and begins nothing until it is told where
+/// to stop. The latest answer is a point that all workers can reach and that nobody has passed. A paused worker
+/// completes its current step, or piece of an evaluation, so no other worker waits in vain.
+
+/// A moment at which a worker can end: before a step, or before a piece of the evaluation that precedes the step.
+/// Points are ordered as a worker comes to them.
+struct StopPoint {
+  static constexpr std::uint64_t kNoPiece = ~std::uint64_t{0};
+
+  std::uint64_t step = 0;
+  std::uint64_t piece = kNoPiece;  ///< kNoPiece: the step itself, after the evaluation
+
+  auto operator<=>(const StopPoint&) const = default;
+};
 
 /// The worker's side.
 class StepGate {
  public:
   enum class Turn : std::uint8_t { go, wait, stop };
 
-  /// The worker asks this before a step. `go`: the step begins.
-  Turn ask(std::uint64_t step) {
-    if (stop_ && step >= *stop_) return Turn::stop;
+  /// The worker asks this before a step, and before a piece of an evaluation. `go`: it begins.
+  Turn ask(StopPoint point) {
+    if (stop_ && point >= *stop_) return Turn::stop;
     if (!stop_ && paused_) return Turn::wait;
-    unbegun_ = step + 1;
+    unbegun_ =
+        point.piece == StopPoint::kNoPiece ? StopPoint{point.step + 1, 0} : StopPoint{point.step, point.piece + 1};
     return Turn::go;
   }
-  /// The worker begins no step until it is told where to stop. Returns the first step that has not begun, or the step
-  /// before which the worker was told to stop.
-  std::uint64_t pause() {
+  /// The worker begins nothing until it is told where to stop. Returns the first point that the worker has not passed,
+  /// or the point at which it was told to stop.
+  StopPoint pause() {
     paused_ = true;
     return stop_.value_or(unbegun_);
   }
-  void stop_before(std::uint64_t step) { stop_ = step; }
+  void stop_at(StopPoint point) { stop_ = point; }
 
  private:
-  std::uint64_t unbegun_ = 0;  ///< the first step that has not begun
+  StopPoint unbegun_{0, 0};  ///< the first point that has not been passed
   bool paused_ = false;
-  std::optional<std::uint64_t> stop_;
+  std::optional<StopPoint> stop_;
 };
 
 /// The coordinator's side: one vote of all workers.
@@ -52,24 +66,24 @@ class StopVote {
   /// `own_steps`: workers do not wait for each other (ssp, asp), and each ends before its own next step.
   StopVote(std::set<Peer> workers, bool own_steps) : open_(std::move(workers)), own_steps_(own_steps) {}
 
-  void answer(Peer worker, std::uint64_t step) {
-    if (open_.erase(worker) > 0) answers_[worker] = step;
+  void answer(Peer worker, StopPoint point) {
+    if (open_.erase(worker) > 0) answers_[worker] = point;
   }
   bool complete() const { return open_.empty(); }
-  /// The step before which each worker stops. REQUIRES: complete.
-  std::map<Peer, std::uint64_t> result() const {
-    std::map<Peer, std::uint64_t> steps = answers_;
-    std::uint64_t last = 0;
-    for (const auto& [worker, step] : answers_) last = step > last ? step : last;
+  /// The point at which each worker stops. REQUIRES: complete.
+  std::map<Peer, StopPoint> result() const {
+    std::map<Peer, StopPoint> points = answers_;
+    StopPoint last{0, 0};
+    for (const auto& [worker, point] : answers_) last = std::max(last, point);
     if (!own_steps_)
-      for (auto& [worker, step] : steps) step = last;
-    return steps;
+      for (auto& [worker, point] : points) point = last;
+    return points;
   }
 
  private:
   std::set<Peer> open_;  ///< workers that have not answered yet
   bool own_steps_;
-  std::map<Peer, std::uint64_t> answers_;
+  std::map<Peer, StopPoint> answers_;
 };
 
 /// Tells which signals of a process are a new request. A terminal that closes sends SIGHUP twice, and a service manager

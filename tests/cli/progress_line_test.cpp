@@ -56,3 +56,10 @@ TEST_CASE("every width shows the step and the time left") {
     }
   CHECK(terminal_line("ps", kRun, 5).size() == 5);
 }
+
+TEST_CASE("a run that evaluates says how far it is, and not how fast it trains") {
+  RunProgress evaluates = kRun;
+  evaluates.evaluated = 0.4;
+  CHECK(plain_line("ps", evaluates) == "ps step 1200/4000  evaluated 40 %  45 s left");
+  CHECK_THAT(terminal_line("ps", evaluates, 80), Contains("evaluated 40 %") && !Contains("loss"));
+}

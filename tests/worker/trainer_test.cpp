@@ -1,6 +1,7 @@
 // The loop's promises to a strategy, seen by one that writes down what it is told.
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
@@ -89,7 +90,7 @@ JobOptions job_of(const char* model) {
 
 /// Trains, as far as before step `stop`, and returns what the strategy was told.
 Log train(const JobOptions& job, Observer& observer, std::uint64_t first = 0,
-          std::uint64_t stop = std::numeric_limits<std::uint64_t>::max()) {
+          std::uint64_t stop = std::numeric_limits<std::uint64_t>::max(), EvaluationHooks evaluation = {}) {
   Log log;
   Registries registries;
   register_builtins(registries);
@@ -105,8 +106,9 @@ Log train(const JobOptions& job, Observer& observer, std::uint64_t first = 0,
   MemoryLedger memory;
   const SystemClock clock;
   Events events(clock);
-  Training training(setup, {}, {.memory = memory, .clock = clock, .events = events},
-                    {.may_begin = [&](std::uint64_t step) { return step < stop; }});
+  Training training(
+      setup, {}, {.memory = memory, .clock = clock, .events = events},
+      {.may_begin = [&](std::uint64_t step) { return step < stop; }, .evaluation = std::move(evaluation)});
   events.listen(observer, Events::Wanted::reports);
   training.run();
   return log;
@@ -322,6 +324,34 @@ TEST_CASE("steps report their epoch, and what they saw of a short last batch") {
     CHECK(observer.steps[step].samples == (step % 3 == 2 ? 2 : 4));
     CHECK(observer.steps[step].loss > 0);
   }
+}
+
+TEST_CASE("an evaluation asks before each piece, and is not reported if it ends early") {
+  JobOptions job = job_of("mlp:8-6-4");
+  job.data = "synthetic:samples=120";  // 12 of the test set, in pieces of 4
+  job.steps = 3;
+  job.eval_every = 2;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> asked;
+  std::vector<double> shares;
+  std::uint64_t last_piece = 99;
+  EvaluationHooks hooks{.may_begin =
+                            [&](std::uint64_t step, std::uint64_t piece) {
+                              asked.emplace_back(step, piece);
+                              return piece < last_piece;
+                            },
+                        .goes_on = [&](double share) { shares.push_back(share); }};
+  Observer whole;
+  train(job, whole, 0, 99, hooks);
+  CHECK(asked == std::vector<std::pair<std::uint64_t, std::uint64_t>>{{2, 0}, {2, 1}, {2, 2}, {3, 0}, {3, 1}, {3, 2}});
+  CHECK(whole.evaluations.size() == 2);
+  REQUIRE(shares.size() == 6);
+  CHECK(shares[0] == 0);
+  CHECK(shares[2] == Approx(2.0 / 3));
+  last_piece = 1;
+  Observer cut;
+  train(job, cut, 0, 99, hooks);
+  CHECK(cut.evaluations.empty());
+  CHECK(cut.steps.size() == 3);
 }
 
 TEST_CASE("a loss that is not finite stops the run with the step and the unit") {

@@ -294,17 +294,17 @@ TEST_CASE("every coordinator of an epoch hears that a worker has resumed") {
 
 TEST_CASE("a paused worker answers at once, and tells every coordinator of the epoch") {
   Joined worker(Role::worker, 60s);
-  CHECK(worker.member.ask(7) == StepGate::Turn::go);
+  CHECK(worker.member.ask({7}) == StepGate::Turn::go);
   CHECK_FALSE(worker.tell(control::Pause{5, 2}));  // another epoch
   CHECK(worker.names().empty());
   CHECK_FALSE(worker.tell(control::Pause{0, 2}));
   CHECK(worker.names() == std::vector<std::string>{"paused"});
-  CHECK(worker.member.ask(8) == StepGate::Turn::wait);
+  CHECK(worker.member.ask({8}) == StepGate::Turn::wait);
   CHECK(worker.member.lose_connection("closed", at(1s)));
   worker.member.reconnect();
   CHECK(worker.names(1s) == std::vector<std::string>{"hello", "paused"});
   worker.tell(control::StopBefore{0, 8}, 2s);
-  CHECK(worker.member.ask(8) == StepGate::Turn::stop);
+  CHECK(worker.member.ask({8}) == StepGate::Turn::stop);
   worker.member.done(8, true);
   CHECK(worker.member.interrupted().last == 8);
 }

@@ -55,8 +55,8 @@ std::vector<ControlMessage> samples() {
           Notice{"worker 1 was ended"},
           Interrupt{15, true},
           Pause{2, 15},
-          Paused{2, 968, 15},
-          StopBefore{2, 968},
+          Paused{2, 968, 15, 3},
+          StopBefore{2, 968, 3},
           Status{"{}"},
           Wait{"server 0 has joined already"}};
 }

@@ -22,23 +22,37 @@ Peer worker(std::uint32_t rank) { return {Role::worker, rank}; }
 
 TEST_CASE("a worker that has paused finishes its step, and waits to be told where to end") {
   StepGate gate;
-  CHECK(gate.ask(7) == Turn::go);
-  CHECK(gate.pause() == 8);
-  CHECK(gate.ask(8) == Turn::wait);
-  gate.stop_before(10);
-  CHECK(gate.ask(8) == Turn::go);
-  CHECK(gate.pause() == 10);  // asked again, by a second coordinator: it has been told
-  CHECK(gate.ask(9) == Turn::go);
-  CHECK(gate.ask(10) == Turn::stop);
-  CHECK(gate.ask(12) == Turn::stop);
+  CHECK(gate.ask({7}) == Turn::go);
+  CHECK(gate.pause() == StopPoint{8, 0});
+  CHECK(gate.ask({8}) == Turn::wait);
+  gate.stop_at({10});
+  CHECK(gate.ask({8}) == Turn::go);
+  CHECK(gate.pause() == StopPoint{10});  // asked again, by a second coordinator: it has been told
+  CHECK(gate.ask({9}) == Turn::go);
+  CHECK(gate.ask({10, 5}) == Turn::go);  // the evaluation before it
+  CHECK(gate.ask({10}) == Turn::stop);
+  CHECK(gate.ask({12}) == Turn::stop);
+}
+
+TEST_CASE("a worker ends within an evaluation") {
+  StepGate gate;
+  CHECK(gate.ask({7}) == Turn::go);
+  CHECK(gate.ask({8, 0}) == Turn::go);
+  CHECK(gate.ask({8, 1}) == Turn::go);
+  CHECK(gate.pause() == StopPoint{8, 2});
+  CHECK(gate.ask({8, 2}) == Turn::wait);
+  gate.stop_at({8, 3});
+  CHECK(gate.ask({8, 2}) == Turn::go);
+  CHECK(gate.ask({8, 3}) == Turn::stop);
+  CHECK(gate.ask({8}) == Turn::stop);
 }
 
 TEST_CASE("a worker that has begun nothing keeps nobody from ending where they are") {
   StepGate gate;
-  CHECK(gate.pause() == 0);
-  CHECK(gate.ask(500) == Turn::wait);  // --resume
-  gate.stop_before(0);
-  CHECK(gate.ask(500) == Turn::stop);
+  CHECK(gate.pause() == StopPoint{0, 0});
+  CHECK(gate.ask({500}) == Turn::wait);  // --resume
+  gate.stop_at({0, 0});
+  CHECK(gate.ask({500}) == Turn::stop);
 }
 
 TEST_CASE("signals within a second of the first are one request") {
@@ -60,20 +74,25 @@ TEST_CASE("SIGQUIT is a second request, also as the first signal") {
   CHECK(requests.take(SIGTERM, at(6)) == Request::again);
 }
 
-/// Workers of a bsp job are asked at any moment; none may pass the step that comes out, and all have to reach it.
-TEST_CASE("all workers end before the same step, which all can reach") {
+/// Workers of a bsp job are asked at any moment; none may pass the point that comes out, and all have to reach it.
+TEST_CASE("all workers end at the same point, which all can reach") {
+  std::vector<StopPoint> points;  // of a job that evaluates in three pieces before every fourth step
+  for (std::uint64_t step = 0; points.size() < 600; ++step) {
+    for (std::uint64_t piece = 0; step > 0 && step % 4 == 0 && piece < 3; ++piece) points.push_back({step, piece});
+    points.push_back({step});
+  }
   const CounterRng rng({.seed = 11});
   std::uint64_t draw = 0;
   for (int round = 0; round < 2000; ++round) {
     const std::size_t count = 1 + rng.bits(draw++) % 4;
     const bool own_steps = rng.bits(draw++) % 4 == 0;
     std::vector<StepGate> gates(count);
-    std::vector<std::uint64_t> next(count, 0);
-    const auto may_go = [&](std::size_t w) {  // bsp: a step ends once all have begun it
-      return own_steps || std::all_of(next.begin(), next.end(), [&](std::uint64_t other) { return other >= next[w]; });
+    std::vector<std::size_t> next(count, 0);
+    const auto may_go = [&](std::size_t w) {  // bsp: a step or piece ends once all have begun it
+      return own_steps || std::all_of(next.begin(), next.end(), [&](std::size_t other) { return other >= next[w]; });
     };
     const auto move = [&](std::size_t w) {
-      if (may_go(w) && gates[w].ask(next[w]) == Turn::go) ++next[w];
+      if (may_go(w) && gates[w].ask(points[next[w]]) == Turn::go) ++next[w];
     };
     for (std::uint64_t moves = rng.bits(draw++) % 40; moves > 0; --moves) move(rng.bits(draw++) % count);
     std::set<Peer> all;
@@ -88,12 +107,14 @@ TEST_CASE("all workers end before the same step, which all can reach") {
       for (std::uint64_t moves = rng.bits(draw++) % 5; moves > 0; --moves) move(rng.bits(draw++) % count);
     }
     REQUIRE(vote.complete());
-    const auto steps = vote.result();
-    for (std::size_t w = 0; w < count; ++w) gates[w].stop_before(steps.at(worker(static_cast<std::uint32_t>(w))));
+    const auto ends = vote.result();
+    for (std::size_t w = 0; w < count; ++w) gates[w].stop_at(ends.at(worker(static_cast<std::uint32_t>(w))));
     for (int moves = 0; moves < 400; ++moves) move(static_cast<std::size_t>(moves) % count);
     for (std::size_t w = 0; w < count; ++w) {
-      REQUIRE(next[w] == steps.at(worker(static_cast<std::uint32_t>(w))));
-      REQUIRE(gates[w].ask(next[w]) == Turn::stop);
+      const StopPoint end = ends.at(worker(static_cast<std::uint32_t>(w)));
+      REQUIRE(points[next[w]] >= end);
+      REQUIRE((next[w] == 0 || points[next[w] - 1] < end));
+      REQUIRE(gates[w].ask(points[next[w]]) == Turn::stop);
       if (!own_steps) REQUIRE(next[w] == next[0]);
     }
   }
