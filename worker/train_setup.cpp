@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include <psring/common/base/error.h>
 #include <psring/common/device/device.h>
@@ -7,6 +8,7 @@
 #include <psring/common/proc/mesh_servers.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/worker/checkpoints.h>
+#include <psring/worker/data/first_samples.h>
 #include <psring/worker/data/sampler.h>
 #include <psring/worker/model/device/device_network.h>
 #include <psring/worker/model/generate/gpt_weights.h>
@@ -28,6 +30,17 @@ DataNeeds needs_of(const Model& model, const JobOptions& job) {
           .target_values = model.rows_per_sample * model.target_cols,
           .seed = job.seed,
           .model = job.model};
+}
+
+/// Leaves the first --eval-samples of the test set.
+void limit_evaluation(const JobOptions& job, DataSplit& data) {
+  const std::size_t wanted = job.eval_samples;
+  if (wanted == 0) return;
+  if (data.test == nullptr) fail(ErrorKind::usage, "--eval-samples {}: --data {} has no test set", wanted, job.data);
+  if (wanted > data.test->size())
+    fail(ErrorKind::usage, "--eval-samples {}: the test set of --data {} has {} samples", wanted, job.data,
+         data.test->size());
+  data.test = first_samples(std::move(data.test), wanted);
 }
 
 std::vector<TensorSpec> specs_of(const Layout& layout) {
@@ -217,6 +230,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   data_ = samples == Samples::planned
               ? make_planned_data(needs_of(*model_, job), job.global_batch)
               : make_dataset(registries.datasets, Spec::parse("--data", job.data), needs_of(*model_, job));
+  if (samples != Samples::planned) limit_evaluation(job, data_);
   if (job.global_batch > data_.train->size())
     fail(ErrorKind::usage, "--global-batch {}: --data {} has only {} samples", job.global_batch, job.data,
          data_.train->size());

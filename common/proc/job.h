@@ -105,12 +105,13 @@ struct JobOptions {
   std::string compute = "model";  ///< model, or sleep:50ms: forward and backward only sleep
   std::string fault;              ///< see Fault
 
-  std::size_t eval_every = 0;  ///< steps; 0: at the end only
-  bool events = false;         ///< every process records its events
-  bool trace = false;          ///< the same; trace.json is written from the events at the end
-  std::string live;            ///< ADDR:PORT of the live view; "": there is none, and no process sends statuses
-  bool tensorboard = false;    ///< the coordinator writes the metrics for TensorBoard, too
-  std::string out;             ///< run folder on worker 0's host, which gets model.safetensors; "": no model is saved
+  std::size_t eval_every = 0;    ///< steps; 0: at the end only
+  std::size_t eval_samples = 0;  ///< the first ones of the test set; 0: all
+  bool events = false;           ///< every process records its events
+  bool trace = false;            ///< the same; trace.json is written from the events at the end
+  std::string live;              ///< ADDR:PORT of the live view; "": there is none, and no process sends statuses
+  bool tensorboard = false;      ///< the coordinator writes the metrics for TensorBoard, too
+  std::string out;               ///< run folder on worker 0's host, which gets model.safetensors; "": no model is saved
 
   /// Makes the job begin from a checkpoint.
   /// The beginning that the job had, another checkpoint or --init, is dropped.

@@ -14,6 +14,7 @@
 #include <psring/common/base/fd.h>
 #include <psring/common/base/file.h>
 #include <psring/tests/support/temporary_folder.h>
+#include <psring/worker/data/first_samples.h>
 #include <psring/worker/data/idx.h>
 #include <psring/worker/data/make_dataset.h>
 #include <psring/worker/data/sampler.h>
@@ -473,6 +474,29 @@ TEST_CASE("an epoch covers every sample, workers apart but for the padding") {
       }
     }
   }
+}
+
+TEST_CASE("the first samples of a data set are a data set") {
+  struct Numbers final : Dataset {
+    std::size_t size() const override { return 5; }
+    std::size_t input_cols() const override { return 1; }
+    std::size_t targets_per_sample() const override { return 1; }
+    std::size_t classes() const override { return 9; }
+    bool tokens() const override { return false; }
+    void read(std::size_t index, const SampleMemory& to) const override {
+      to.input[0] = static_cast<float>(index);
+      to.classes[0] = static_cast<std::int32_t>(index);
+    }
+  };
+  const auto first = first_samples(std::make_unique<Numbers>(), 3);
+  CHECK(first->size() == 3);
+  CHECK(first->classes() == 9);
+  float input = 0;
+  std::int32_t target = 0;
+  first->read(2, {{&input, 1}, {&target, 1}});
+  CHECK((input == 2 && target == 2));
+  CHECK_THROWS(first->read(3, {{&input, 1}, {&target, 1}}));
+  CHECK_THROWS(first_samples(std::make_unique<Numbers>(), 6));
 }
 
 TEST_CASE("the order depends on seed and epoch alone") {
