@@ -21,8 +21,8 @@ std::string result_text(const Summary& summary) {
   }
   const std::string rate = summary.reads_text() ? fmt::format("{:.0f} tokens/s", summary.tokens_per_second)
                                                 : fmt::format("{:.0f} samples/s", summary.samples_per_second);
-  return text + fmt::format("; {}, {:.2f} ms a step, {:.2f} ms of it waiting\n", rate, summary.step_seconds * 1e3,
-                            summary.exposed_seconds * 1e3);
+  return text + fmt::format("; {}, {:.2f} ms in the median step, {:.2f} ms of it waiting\n", rate,
+                            summary.step_seconds * 1e3, summary.exposed_seconds * 1e3);
 }
 
 std::string staleness_text(const Summary& summary) {
