@@ -90,8 +90,10 @@ Flag::Description Flag::describe() const {
 
 template <class Value>
 Flag Flags::add(const std::string& names, Value& value, const std::string& help) const {
-  // Without extra values, the parser does not take "[a,b]" for a list of two values.
-  return Flag(*command_->add_option(names, value, help)->allow_extra_args(false));
+  CLI::Option* const option = command_->add_option(names, value, help);
+  // With extra values, the parser takes "[a,b]" for a list of two values; positional arguments need them to be several.
+  if (!option->get_positional()) option->allow_extra_args(false);
+  return Flag(*option);
 }
 
 template Flag Flags::add(const std::string&, std::string&, const std::string&) const;

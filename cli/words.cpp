@@ -72,6 +72,8 @@ std::vector<std::string> checked_words(CLI::App& command, const std::vector<std:
     rest_is_positional = rest_is_positional || *at == "--";
     if (!word) {
       check_utf8("", *at);
+      // The parser takes [a,b] for two arguments. Positional arguments are paths.
+      if (at->starts_with('[') && at->ends_with(']')) checked.back() = "./" + *at;
       continue;
     }
     const bool is_switch = word->option->get_items_expected_max() == 0;
@@ -89,8 +91,10 @@ std::vector<std::string> checked_words(CLI::App& command, const std::vector<std:
       check_value(*word, *next);
       checked.push_back(*next);
       at = next;
-    } else if (next != words.end() && next->empty()) {
+    } else if (next != words.end() && !next->starts_with('-')) {  // a value that may be left out
       check_value(*word, *next);
+      checked.push_back(*next);
+      at = next;
     }
   }
   return checked;

@@ -17,9 +17,9 @@ inline constexpr const char* kMayBeEmpty = "may be empty";
 bool may_be_empty(CLI::Option& option);
 
 /// Returns the words of a command line as the parser (CLI11) reads them rightly. The parser drops an empty value after
-/// '=' and takes the next word in its place; it drops empty items of a list; and it takes the next option for a missing
-/// value. Throws usage, naming the option, for a value that is missing, for an empty value or item where none makes
-/// sense, and for a text that is not UTF-8. `words` are those after the command's name.
+/// '=' and takes the next word in its place; it drops empty items of a list; it takes [a,b] for two arguments, and the
+/// next option for a missing value. Throws usage, naming the option, for a value that is missing, for an empty value or
+/// item where none makes sense, and for a text that is not UTF-8. `words` are those after the command's name.
 std::vector<std::string> checked_words(CLI::App& command, const std::vector<std::string>& words);
 
 }  // namespace psring::cli

@@ -69,6 +69,14 @@ class EmptyValues(ProgramTest):
                 self.assert_refused(self.run_program("psring", "compare", *TINY, "--steps", 1, f"--strategies={names}", "--wide"), USAGE,
                                     f"--strategies: an item of the list '{names}' is empty")
 
+    def test_arguments_in_brackets(self):
+        """[a,b] is one argument, as it was typed, and several arguments stay several."""
+        self.file("[a,b]", b"text")
+        self.file("c", b"more")
+        result = self.run_program("psring", "tokenize", "[a,b]", "c", "--out", "tokens")
+        self.assert_done(result)
+        self.assertEqual((self.folder / "tokens").read_bytes()[::2], b"textmore")
+
     def test_a_configuration_file(self):
         self.file("job.toml", b'\xef\xbb\xbfout = ""\r\nnesterov = true\r\n')
         self.assert_refused(self.train(*TINY, "--steps", 1, "--config", "job.toml"), USAGE, "--config job.toml, line 1: --out: expected a value, got ''")
