@@ -63,7 +63,7 @@ bench::Fit measure(const FitFlags& flags, const App& app) {
     for (const DType type : {DType::f32, DType::bf16})
       for (const std::size_t batch : kBatches) bench::measure_layers(*model_of(text), batch, type, measured);
   bench::measure_aggregation(measured);
-  bench::measure_updates(measured);
+  bench::measure_updates(app.optimizers(), measured);
   bench::measure_copies(measured);
   fit.lines.merge(bench::fit_lines(measured));
   const auto usual = model_of(kUsualModel);

@@ -133,8 +133,8 @@ void add_fit(const PlanFlags& flags, PlanInput& input) {
   const bench::CostLine* peer = input.fit->find("link.peer");
   const bench::CostLine* rate = input.fit->find("rate.peer");
   if (peer == nullptr || rate == nullptr || !flags.between.empty() || flags.job.contains("link")) return;
-  const bench::CostLine* hop = input.fit->find("hop.ring.tcp");  // the programs' part of the latency
-  const double delay = std::max(0.0, peer->fixed_s - (hop == nullptr ? 0 : hop->fixed_s));
+  const bench::CostLine& hop = input.fit->line("hop.ring.tcp");  // the programs' part of the latency
+  const double delay = std::max(0.0, peer->fixed_s - hop.fixed_s);
   input.mesh.between = {8 / rate->per_unit_s, from_seconds(delay)};
 }
 

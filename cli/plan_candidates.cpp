@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <psring/bench/cost/fitted_costs.h>
+#include <psring/bench/cost/reference_costs.h>
 #include <psring/cli/mesh_word.h>
 #include <psring/cli/plan_candidates.h>
 #include <psring/cli/plan_meshes.h>
@@ -16,6 +17,7 @@
 #include <psring/common/base/processors.h>
 #include <psring/common/base/spec.h>
 #include <psring/common/proc/options/check.h>
+#include <psring/optim/job_optimizer.h>
 
 namespace psring::cli {
 namespace {
@@ -82,8 +84,29 @@ JobOptions job_of(const PlanInput& input, const MeshWord& word, const worker::St
   return job;
 }
 
-bench::HostCosts costs_of(const PlanInput& input, const JobOptions& job, const bench::Mesh& mesh) {
-  bench::HostCosts costs = input.fit ? bench::fitted_costs(*input.fit, job, mesh.hosts > 1) : bench::HostCosts{};
+/// The processes that cut each unit.
+std::size_t owners_of(const JobOptions& job, const worker::StrategyKind& kind, const bench::Mesh& mesh) {
+  if (kind.servers) return job.servers;
+  if (!kind.ring) return 1;
+  return job.shard_group == "host" ? mesh.workers_per_host : job.shard_owners().value_or(job.data_workers());
+}
+
+/// The costs of the reference machine's messages. The cost of a device's update is not known, and left out; a host has
+/// a processor for each of its processes.
+bench::HostCosts reference_costs(const PlanRow& row, const optim::Optimizer& rule, const bench::Mesh& mesh) {
+  const JobOptions& job = row.job;
+  const bench::Fit& fit = bench::reference_fit();
+  bench::HostCosts costs = bench::message_costs(fit, job, *row.kind, mesh);
+  if (row.kind->servers && job.optimizer_on == "server") bench::add_update(fit, job, rule, costs);
+  costs.processors =
+      static_cast<double>(costs.one_host ? job.workers + job.standalone_servers() : mesh.workers_per_host);
+  return costs;
+}
+
+bench::HostCosts costs_of(const PlanInput& input, const App& app, const PlanRow& row, const bench::Mesh& mesh) {
+  const auto rule = optim::make_optimizer(app.optimizers(), row.job);
+  bench::HostCosts costs =
+      input.fit ? bench::fitted_costs(*input.fit, row.job, *row.kind, *rule, mesh) : reference_costs(row, *rule, mesh);
   costs.device = input.device;
   costs.one_host = costs.one_host || mesh.one_machine;
   return costs;
@@ -108,9 +131,9 @@ std::vector<bench::Workload> workloads_of(const PlanInput& input, const App& app
   return bench::make_workloads(row.job, app.worker_registries(), owners, input.pass_time);
 }
 
-void add_step(const PlanInput& input, const std::vector<bench::Workload>& stages, PlanRow& row) {
+void add_step(const PlanInput& input, const App& app, const std::vector<bench::Workload>& stages, PlanRow& row) {
   const bench::Mesh mesh = hosts_of(input, row.job.workers);
-  row.step = bench::estimate_step(row.job, *row.kind, stages, mesh, costs_of(input, row.job, mesh));
+  row.step = bench::estimate_step(row.job, *row.kind, stages, mesh, costs_of(input, app, row, mesh));
   row.hosts = mesh.hosts + (mesh.hosts > 1 ? row.job.standalone_servers() : 0);
   row.tokens = stages.front().tokens;
   const double rows = row.tokens ? static_cast<double>(stages.front().rows_per_sample) : 1;
@@ -198,7 +221,7 @@ class RowChoices {
     for (const std::size_t i : order)
       if (reasons[i].empty() && tried[i].least_s < kSlower * best_s)
         attempt(i, [&] {
-          add_step(input_, tried[i].stages, rows_[i]);
+          add_step(input_, app_, tried[i].stages, rows_[i]);
           tried[i].has_step = true;
           best_s = std::min(best_s, rows_[i].step.step_s);
         });
@@ -237,7 +260,7 @@ class RowChoices {
     };
     if (rows.empty() || !fits(rows.back())) return std::nullopt;
     const auto first = std::partition_point(rows.begin(), rows.end(), [&](PlanRow& row) { return !fits(row); });
-    add_step(input_, workloads_of(input_, app_, *first), *first);
+    add_step(input_, app_, workloads_of(input_, app_, *first), *first);
     return std::move(*first);
   }
 
@@ -329,7 +352,7 @@ PlanRows plan_rows(const PlanInput& input, const App& app) {
   for (const std::string& word : words) strategies.push_back(std::make_unique<Candidates>(input, app, word));
   find_rows(strategies);
 
-  PlanRows plan;
+  PlanRows plan{.reference_costs = !input.fit};
   std::map<std::string, std::string> refused;
   for (std::size_t i = 0; i < words.size(); ++i) {
     std::vector<PlanRow> rows = strategies[i]->rows();

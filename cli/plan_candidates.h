@@ -25,7 +25,7 @@ struct PlanInput {
   std::vector<std::string> strategies;
   std::set<std::string> choose = {};  ///< of kChoosable: options that the plan may set, too
   bench::Mesh mesh;
-  std::optional<bench::Fit> fit = std::nullopt;  ///< none: messages and updates take no time
+  std::optional<bench::Fit> fit = std::nullopt;  ///< none: bench::reference_fit, without updates by workers
   bool device = false;                           ///< layers are computed by a device, not by a host's processors
   bench::PassTime pass_time;
   std::optional<double> memory_bytes = std::nullopt;  ///< of a process; rows that need more come last
@@ -56,9 +56,10 @@ struct PlanRow {
 };
 
 struct PlanRows {
-  std::vector<PlanRow> rows;  ///< best first
+  std::vector<PlanRow> rows = {};  ///< best first
   /// Why a strategy, or an option of --choose, has no row.
   std::vector<std::string> left_out = {};
+  bool reference_costs = false;  ///< messages cost what they do on the reference machine (bench::reference_fit)
 };
 
 /// The meshes that are worth a row: --tensor 1, 2, 4 or 8 within a host, --pipeline 1, 2, 4 or 8, with zero1

@@ -81,9 +81,11 @@ Json to_json(const bench::Mesh& mesh) {
 Json to_json(const PlanRows& plan, const options::Given& given) {
   Json rows = Json::array();
   for (const PlanRow& row : plan.rows) rows.push_back(to_json(row, given));
-  return {{"rows", rows},
-          {"reason", {{"en", plan_reason(plan, Language::en)}, {"zh", plan_reason(plan, Language::zh)}}},
-          {"left_out", plan.left_out}};
+  const auto in_both = [&](const auto& text) {
+    return Json{{"en", text(plan, Language::en)}, {"zh", text(plan, Language::zh)}};
+  };
+  return {
+      {"rows", rows}, {"reason", in_both(plan_reason)}, {"costs", in_both(costs_note)}, {"left_out", plan.left_out}};
 }
 
 Json to_json(const PlanSweep& sweep, const std::vector<PlanPoint>& points, const options::Given& given) {

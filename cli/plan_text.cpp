@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include <psring/bench/cost/reference_costs.h>
 #include <psring/cli/plan_text.h>
 #include <psring/cli/table_cells.h>
 #include <psring/cli/text_table.h>
@@ -32,6 +33,7 @@ std::string notes(const PlanRows& plan, const std::optional<double>& limit, Lang
                            "*：不精确：压缩或精度改变了计算结果\n"});
   for (const std::string& line : plan.left_out)
     text += wrapped(say(language, {"left out: {}", "略去：{}"}, line), kColumns, 2);
+  if (const std::string costs = costs_note(plan, language); !costs.empty()) text += wrapped(costs, kColumns, 2);
   return text;
 }
 
@@ -41,6 +43,14 @@ std::string note_on_processors(const bench::Mesh& mesh, Language language) {
 }
 
 }  // namespace
+
+std::string costs_note(const PlanRows& plan, Language language) {
+  if (!plan.reference_costs) return "";
+  return say(language,
+             {"costs of a message and of encryption: measured on {}; psring fit measures yours",
+              "消息和加密的开销：在 {} 上测得；psring fit 可测量您的机器"},
+             bench::reference_fit().processor);
+}
 
 std::string bound_name(const std::string& bound, Language language) {
   if (language == Language::en) return bound;
@@ -190,7 +200,9 @@ std::string sweep_table(const PlanSweep& sweep, const std::vector<PlanPoint>& po
                number(best.process_bytes / kGiB, 2) + (best.fits ? "" : "!"), bound_name(best.step.bound, language),
                name_of(best)});
   }
-  return note_on_processors(points.front().mesh, language) + table.plain() + lead_changes(sweep, points, language);
+  const std::string costs = costs_note(points.front().plan, language);
+  return note_on_processors(points.front().mesh, language) + table.plain() + lead_changes(sweep, points, language) +
+         (costs.empty() ? "" : wrapped(costs, kColumns, 2));
 }
 
 }  // namespace psring::cli

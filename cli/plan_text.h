@@ -17,6 +17,8 @@ std::string plan_table(const PlanRows& plan, const bench::Mesh& mesh, const std:
 /// Why the first row beats the second, in figures; if both are equal, also why it beats the next one that is not. "" if
 /// there is no second.
 std::string plan_reason(const PlanRows& plan, Language language);
+/// Names the machine whose messages the plan counts with, if no fit was given; else "".
+std::string costs_note(const PlanRows& plan, Language language);
 /// The best row at each value of a sweep, and where the lead changes.
 std::string sweep_table(const PlanSweep& sweep, const std::vector<PlanPoint>& points, Language language);
 /// The name of what bounds a step.

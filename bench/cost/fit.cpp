@@ -114,9 +114,24 @@ const CostLine* Fit::find(const std::string& name) const {
   return found == lines.end() ? nullptr : &found->second;
 }
 
-double Fit::factor(const std::string& name, double otherwise) const {
+namespace {
+
+[[noreturn]] void refuse_missing(const std::string& name) {
+  fail(ErrorKind::usage, "--fit: has no {}; psring fit --out FILE measures it, and adds it to the file", name);
+}
+
+}  // namespace
+
+const CostLine& Fit::line(const std::string& name) const {
+  const CostLine* found = find(name);
+  if (found == nullptr) refuse_missing(name);
+  return *found;
+}
+
+double Fit::factor(const std::string& name) const {
   const auto found = factors.find(name);
-  return found == factors.end() ? otherwise : found->second;
+  if (found == factors.end()) refuse_missing(name);
+  return found->second;
 }
 
 Json to_json(const Fit& fit) {

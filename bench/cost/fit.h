@@ -77,8 +77,10 @@ struct Fit {
   std::string tuned_over = {};                 ///< the network of the tuning
 
   const CostLine* find(const std::string& name) const;
-  /// Returns a factor, or `otherwise` if the file does not have it.
-  double factor(const std::string& name, double otherwise) const;
+  /// Returns a line that a prediction needs. Throws usage, naming the line and the command that measures it.
+  const CostLine& line(const std::string& name) const;
+  /// Returns a factor that a prediction needs. Throws usage, as `line` does.
+  double factor(const std::string& name) const;
 };
 
 Json to_json(const Fit& fit);

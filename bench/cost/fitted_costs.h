@@ -3,16 +3,24 @@
 #include <string>
 
 #include <psring/bench/cost/fit.h>
+#include <psring/bench/cost/mesh.h>
 #include <psring/bench/cost/step_model.h>
 #include <psring/common/proc/job.h>
+#include <psring/optim/optimizer.h>
+#include <psring/worker/strategy/strategy_kind.h>
 
 namespace psring::bench {
 
-/// The name of the line of a job's update rule: "update.adam".
-std::string update_line(const JobOptions& job);
+/// The name of the line of an update rule: "update.adam". `name`: of the registry, without arguments.
+std::string update_line(const std::string& name, const optim::Optimizer& rule);
 
-/// The costs of a job's processes, from the lines for the transport and the optimizer that the job uses. A line that
-/// the fit does not have costs nothing. `several_hosts`: workers and servers are on different hosts.
-HostCosts fitted_costs(const Fit& fit, const JobOptions& job, bool several_hosts);
+/// Returns what messages, sums and a host's processors cost a job on a mesh. A figure that does not matter to the job
+/// stays 0. Throws usage if the fit lacks a figure, naming it.
+HostCosts message_costs(const Fit& fit, const JobOptions& job, const worker::StrategyKind& kind, const Mesh& mesh);
+/// Adds the cost of an update by the job's rule. Throws usage, as message_costs does.
+void add_update(const Fit& fit, const JobOptions& job, const optim::Optimizer& rule, HostCosts& costs);
+/// Returns all costs that a job's prediction needs. Throws usage, as message_costs does.
+HostCosts fitted_costs(const Fit& fit, const JobOptions& job, const worker::StrategyKind& kind,
+                       const optim::Optimizer& rule, const Mesh& mesh);
 
 }  // namespace psring::bench

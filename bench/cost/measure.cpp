@@ -3,11 +3,11 @@
 #include <cstring>
 #include <memory>
 
+#include <psring/bench/cost/fitted_costs.h>
 #include <psring/bench/cost/measure.h>
 #include <psring/bench/cost/workload.h>
 #include <psring/bench/model_step.h>
 #include <psring/common/base/spec.h>
-#include <psring/optim/rules.h>
 #include <psring/server/aggregator.h>
 #include <psring/worker/model/graph.h>
 
@@ -88,26 +88,32 @@ void measure_aggregation(Measured& into) {
   }
 }
 
-void measure_updates(Measured& into, const std::set<std::string>& only) {
-  const std::map<std::string, std::shared_ptr<optim::Optimizer>> rules{
-      {"sgd", optim::make_sgd({})},         {"sgd-momentum", optim::make_sgd({.momentum = 0.9})},
-      {"adagrad", optim::make_adagrad({})}, {"rmsprop", optim::make_rmsprop({})},
-      {"adam", optim::make_adam({})},       {"adamw", optim::make_adamw({})},
-      {"lamb", optim::make_lamb({})}};
-  for (const auto& [name, rule] : rules) {
-    const std::string line = "update." + name;
-    if (!only.empty() && !only.contains(line)) continue;
-    for (const std::size_t elements : kElements) {
-      std::vector<float> parameters(elements, 0.1F);
-      const std::vector<float> gradient(elements, 1e-3F);
-      std::vector<std::vector<float>> slots(rule->slots(), std::vector<float>(elements, 1e-3F));
-      optim::Optimizer::State state;
-      for (std::size_t slot = 0; slot < slots.size(); ++slot) state.slot[slot] = slots[slot];
-      const double time =
-          median_seconds([&] { rule->apply({.count = 3, .lr = 1e-6F}, parameters, gradient, state, parameters); },
-                         std::chrono::milliseconds(15));
-      into[line].push_back({static_cast<double>(elements), time});
-    }
+namespace {
+
+std::vector<TimedSize> times_of(const optim::Optimizer& rule) {
+  std::vector<TimedSize> times;
+  for (const std::size_t elements : kElements) {
+    std::vector<float> parameters(elements, 0.1F);
+    const std::vector<float> gradient(elements, 1e-3F);
+    std::vector<std::vector<float>> slots(rule.slots(), std::vector<float>(elements, 1e-3F));
+    optim::Optimizer::State state;
+    for (std::size_t slot = 0; slot < slots.size(); ++slot) state.slot[slot] = slots[slot];
+    const double time =
+        median_seconds([&] { rule.apply({.count = 3, .lr = 1e-6F}, parameters, gradient, state, parameters); },
+                       std::chrono::milliseconds(15));
+    times.push_back({static_cast<double>(elements), time});
+  }
+  return times;
+}
+
+}  // namespace
+
+void measure_updates(const optim::OptimizerRegistry& optimizers, Measured& into, const std::set<std::string>& only) {
+  for (const std::string& name : optimizers.list()) {
+    const auto rule = optimizers.make(Spec::parse("--optimizer", name), {});
+    const std::string line = update_line(name, *rule);
+    if (into.contains(line) || (!only.empty() && !only.contains(line))) continue;
+    into[line] = times_of(*rule);
   }
 }
 

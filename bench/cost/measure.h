@@ -8,6 +8,7 @@
 
 #include <psring/bench/cost/fit.h>
 #include <psring/common/base/clock.h>
+#include <psring/optim/optimizers.h>
 #include <psring/worker/model/model.h>
 
 namespace psring::bench {
@@ -24,8 +25,10 @@ using Measured = std::map<std::string, std::vector<TimedSize>>;
 void measure_layers(const worker::Model& model, std::size_t batch, DType type, Measured& into, std::size_t threads = 1);
 /// Measures a server's mean of several gradients, by the elements of all gradients.
 void measure_aggregation(Measured& into);
-/// Measures an update by each rule, or only by the rules of these lines, as servers and workers do it, by elements.
-void measure_updates(Measured& into, const std::set<std::string>& only = {});
+/// Measures an update by each registered rule with its default options, or only by the rules of these lines
+/// (update_line), as servers and workers do it, by elements. Rules that share a line are measured once.
+void measure_updates(const optim::OptimizerRegistry& optimizers, Measured& into,
+                     const std::set<std::string>& only = {});
 /// Measures copies of memory, by bytes.
 void measure_copies(Measured& into);
 /// Fits a line to each of the measurements.

@@ -49,9 +49,9 @@ void ServedPieces::add(const TimedJob& job, bool standalone, double coarse) {
   const auto gradient = static_cast<double>(size_bytes(layout.gradient_type));
   const bool updates = job.job.optimizer_on == "server";
   const double answer = updates ? static_cast<double>(size_bytes(layout.parameter_type)) : gradient;
-  const double update = updates ? update_bytes_per_element(job.job, layout.parameter_type, layout.gradient_type) *
-                                      job.costs.update_s_per_byte
-                                : 0;
+  const double update_bytes =
+      update_bytes_per_element(job.job, job.costs.state_values, layout.parameter_type, layout.gradient_type);
+  const double update = updates ? update_bytes * job.costs.update_s_per_byte : 0;
   const auto workers = static_cast<double>(job.job.local_reduce ? job.mesh.hosts : job.mesh.workers());
   const auto piece = static_cast<double>(layout.piece_elements);
   std::vector<ServedPiece>& pieces = pieces_[standalone ? 0 : 1];

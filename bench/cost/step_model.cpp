@@ -12,12 +12,9 @@
 
 namespace psring::bench {
 
-double update_bytes_per_element(const JobOptions& job, DType parameters, DType gradients) {
+double update_bytes_per_element(const JobOptions& job, std::size_t state_values, DType parameters, DType gradients) {
   const bool master = job.master_copy && parameters != DType::f32;
-  const bool two = job.optimizer == "adam" || job.optimizer.starts_with("adamw") || job.optimizer == "lamb";
-  const bool one = job.optimizer == "adagrad" || job.optimizer == "rmsprop" ||
-                   (job.optimizer == "sgd" && job.momentum.value_or(0) != 0);
-  const std::size_t floats = (two ? 2 : one ? 1 : 0) + (master ? 1 : 0);
+  const std::size_t floats = state_values + (master ? 1 : 0);
   return static_cast<double>(size_bytes(gradients) + 2 * size_bytes(parameters) + 2 * floats * sizeof(float));
 }
 
@@ -35,7 +32,8 @@ FrameWork TimedJob::shared_work(double every_s) const {
 }
 
 double TimedJob::update_s(double elements) const {
-  return elements * update_bytes_per_element(job, work.layout.parameter_type, work.layout.gradient_type) *
+  const Layout& layout = work.layout;
+  return elements * update_bytes_per_element(job, costs.state_values, layout.parameter_type, layout.gradient_type) *
          costs.update_s_per_byte * crowding(mesh, costs, 1);
 }
 

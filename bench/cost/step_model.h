@@ -30,6 +30,7 @@ struct HostCosts {
   MessageCosts exchange;            ///< between a worker and a server
   double aggregate_s_per_byte = 0;  ///< at a server
   double update_s_per_byte = 0;     ///< at a server or a worker
+  std::size_t state_values = 0;     ///< of the optimizer, for each element
   double within_hop_s = 0;          ///< a message through a host's shared memory
   double copy_s_per_byte = 0;       ///< of memory: a byte through a host's shared memory
   double sleep_s = 0;               ///< by which a sleep of --compute sleep ends too late
@@ -64,8 +65,9 @@ struct StepEstimate {
   double bound_s = 0;    ///< time for which the bound works in a step
 };
 
-/// The bytes that an update reads and writes for each element: gradient, parameter and optimizer state.
-double update_bytes_per_element(const JobOptions& job, DType parameters, DType gradients);
+/// The bytes that an update reads and writes for each element: gradient, parameter and `state_values` values of
+/// optimizer state in f32.
+double update_bytes_per_element(const JobOptions& job, std::size_t state_values, DType parameters, DType gradients);
 
 /// Computes the time of a step of a job on a mesh: the worker's passes in order, with the communication of its strategy
 /// in the queues of cards and servers. In a pipeline one worker of each stage is played; each waits for the others'

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/extension.h>
@@ -39,9 +40,15 @@ class Registry {
 
   /// Returns the sorted names: "adam, adamw, sgd".
   std::string names() const {
-    std::string list;
-    for (const auto& [name, entry] : entries_) list += (list.empty() ? "" : ", ") + name;
-    return list;
+    std::string text;
+    for (const std::string& name : list()) text += (text.empty() ? "" : ", ") + name;
+    return text;
+  }
+  /// Returns the sorted names.
+  std::vector<std::string> list() const {
+    std::vector<std::string> all;
+    for (const auto& [name, entry] : entries_) all.push_back(name);
+    return all;
   }
 
   /// Returns one line for each name, with its help.

@@ -10,12 +10,15 @@
 #include <psring/bench/cost/fit.h>
 #include <psring/bench/cost/fitted_costs.h>
 #include <psring/bench/cost/measured_passes.h>
+#include <psring/bench/cost/reference_costs.h>
 #include <psring/bench/cost/stations.h>
 #include <psring/bench/cost/stragglers.h>
 #include <psring/common/base/error.h>
+#include <psring/optim/job_optimizer.h>
 #include <psring/ring/link/plans.h>
 #include <psring/ring/request.h>
 #include <psring/tests/support/temporary_folder.h>
+#include <psring/tests/support/values.h>
 #include <psring/worker/model/mlp.h>
 #include <psring/worker/server_weights.h>
 
@@ -23,6 +26,7 @@ namespace psring::bench {
 namespace {
 
 using Catch::WithinRel;
+using Catch::Matchers::Contains;
 
 TEST_CASE("BytePS: the optimum lies between all-reduce and one server for each worker") {
   constexpr double kBytes = 1e8;
@@ -195,51 +199,176 @@ TEST_CASE("commands add to a fit, but not to that of another host") {
   const Fit both = load_fit("--fit", file);
   CHECK(both.find("hop.ring.tcp")->fixed_s == 3);
   CHECK(both.find("memory.copy")->per_unit_s == 2);
-  CHECK(both.factor("slowdown", 1) == 1.5);
+  CHECK(both.factor("slowdown") == 1.5);
   CHECK(both.processors == 2);
   CHECK(ring::Tuning::from_json(both.tuning).rows.front().up_to_bytes == 9);
   CHECK(ring::Tuning::load(file).rows.size() == 1);  // the file is one for --tuning, too
   CHECK_THROWS_AS(add_to_fit("--fit", file, Fit{.host = "b"}), Error);
 }
 
-TEST_CASE("costs are those of the job's transport and optimizer") {
-  Fit fit{.host = "a", .processors = 2};
-  const auto line = [&](const char* name, double fixed, double each) {
-    fit.lines[name] = {.fixed_s = fixed, .per_unit_s = each};
-  };
-  line("hop.ring.tcp", 1, 0);
-  line("hop.ring.tcp-encrypted", 2, 0);
-  line("hop.ring.shaped", 3, 0);
-  line("hop.server.shm", 4, 0);
-  line("hop.server.tcp-encrypted", 5, 0);
-  line("work.server.shm", 40, 0);
-  line("batch.server.shm", 12.5, 0);
-  line("work.server.tcp-encrypted", 50, 0);
-  line("update.adam", 0, 28);
-  line("update.sgd", 0, 12);
-  line("server.aggregate", 0, 8);
+/// A fit with every line that a job may need: line `i` has the fixed time i, and the time 2 i for each unit.
+Fit whole_fit() {
+  Fit fit{.host = "a", .processors = 2, .factors = {{"slowdown", 1.5}, {"deviation", 0.25}, {"sleep_s", 0.125}}};
+  double number = 0;
+  for (const char* name : {"hop.ring.tcp",
+                           "hop.ring.tcp-encrypted",
+                           "hop.ring.shaped",
+                           "work.ring.tcp",
+                           "work.ring.tcp-encrypted",
+                           "work.ring.shaped",
+                           "hop.server.shm",
+                           "hop.server.tcp-encrypted",
+                           "hop.server.shaped",
+                           "work.server.shm",
+                           "work.server.tcp-encrypted",
+                           "work.server.shaped",
+                           "batch.server.shm",
+                           "batch.server.tcp-encrypted",
+                           "batch.server.shaped",
+                           "hop.server.tcp",
+                           "work.server.tcp",
+                           "batch.server.tcp",
+                           "server.aggregate",
+                           "memory.copy",
+                           "update.sgd",
+                           "update.sgd-momentum",
+                           "update.adam"}) {
+    fit.lines[name] = {.fixed_s = ++number, .per_unit_s = 2 * number};
+  }
+  return fit;
+}
+
+/// The costs of a job of four workers, from a fit without one line or factor.
+HostCosts costs_without(const std::string& missing, const JobOptions& job, const worker::StrategyKind& kind,
+                        const Mesh& mesh) {
+  Fit fit = whole_fit();
+  fit.lines.erase(missing);
+  fit.factors.erase(missing);
+  optim::OptimizerRegistry optimizers;
+  optim::register_builtin_optimizers(optimizers);
+  return fitted_costs(fit, job, kind, *optim::make_optimizer(optimizers, job), mesh);
+}
+
+JobOptions four_workers(const std::string& optimizer) {
   JobOptions job;
-  job.optimizer = "adam";
-  HostCosts costs = fitted_costs(fit, job, false);
-  CHECK(costs.collective.hop_s == 1);
-  CHECK(costs.exchange.hop_s == 4);
+  job.workers = 4;
+  job.optimizer = optimizer;
+  return job;
+}
+
+const worker::StrategyKind kRing{.ring = true};
+const worker::StrategyKind kServers{.servers = true};
+const worker::StrategyKind kNeither;
+
+TEST_CASE("costs are those of the job's transport and optimizer") {
+  Fit fit = whole_fit();
+  fit.lines["work.server.shm"].fixed_s = 40;
+  fit.lines["batch.server.shm"].fixed_s = 12.5;
+  fit.lines["update.adam"].per_unit_s = 28;
+  fit.lines["update.sgd"].per_unit_s = 12;
+  fit.lines["update.sgd-momentum"].per_unit_s = 20;
+  optim::OptimizerRegistry optimizers;
+  optim::register_builtin_optimizers(optimizers);
+  const auto costs_of = [&](const JobOptions& job, const worker::StrategyKind& kind, const Mesh& mesh) {
+    return fitted_costs(fit, job, kind, *optim::make_optimizer(optimizers, job), mesh);
+  };
+  const Mesh one_host{.hosts = 1, .workers_per_host = 4};
+  const Mesh hosts{.hosts = 4, .workers_per_host = 1};
+  JobOptions job = four_workers("adam");
+  HostCosts costs = costs_of(job, kServers, one_host);
+  CHECK(costs.exchange.hop_s == fit.line("hop.server.shm").fixed_s);
   CHECK_THAT(costs.exchange.wake_s, WithinRel(32, 1e-9));  // alone 8 + 32, in a row 8 + 32 (1 + 1/8) / (2 4)
   CHECK_THAT(costs.exchange.work_s, WithinRel(8, 1e-9));
-  CHECK(costs.aggregate_s_per_byte == 2);
+  CHECK(costs.aggregate_s_per_byte == fit.line("server.aggregate").per_unit_s / 4);
   CHECK(costs.update_s_per_byte == 1);  // adam reads and writes 28 bytes for an element
+  CHECK(costs.slowdown == 1.5);
+  CHECK(costs.deviation == 0.25);
   CHECK_FALSE(costs.one_host);
+  CHECK(costs_of(job, kRing, one_host).collective.hop_s == fit.line("hop.ring.tcp").fixed_s);
+  CHECK(costs_of(job, kRing, one_host).within_hop_s == fit.line("hop.server.shm").fixed_s);
   job.encrypt = true;
-  costs = fitted_costs(fit, job, true);
-  CHECK(costs.collective.hop_s == 2);
-  CHECK(costs.exchange.hop_s == 5);
-  CHECK(costs.exchange.work_s == 50);
-  CHECK(costs.exchange.wake_s == 0);
+  CHECK(costs_of(job, kRing, hosts).collective.hop_s == fit.line("hop.ring.tcp-encrypted").fixed_s);
+  CHECK(costs_of(job, kServers, hosts).exchange.hop_s == fit.line("hop.server.tcp-encrypted").fixed_s);
   job.link = "1gbit";
   job.optimizer = "sgd";
-  costs = fitted_costs(fit, job, true);
-  CHECK(costs.collective.hop_s == 3);
+  costs = costs_of(job, kRing, hosts);
+  CHECK(costs.collective.hop_s == fit.line("hop.ring.shaped").fixed_s);
   CHECK(costs.update_s_per_byte == 1);
   CHECK(costs.one_host);
+}
+
+TEST_CASE("momentum costs what it does, by whichever name") {
+  const Mesh mesh{.hosts = 4, .workers_per_host = 1};
+  JobOptions sgd = four_workers("sgd");
+  sgd.momentum = 0.9;
+  JobOptions none = four_workers("momentum");
+  none.momentum = 0;
+  const double each = whole_fit().line("update.sgd-momentum").per_unit_s / 20;
+  for (const JobOptions& job : {four_workers("momentum"), sgd}) {
+    CHECK(costs_without("", job, kRing, mesh).update_s_per_byte == each);
+    CHECK(costs_without("", job, kRing, mesh).state_values == 1);
+  }
+  CHECK(costs_without("", none, kRing, mesh).update_s_per_byte == whole_fit().line("update.sgd").per_unit_s / 12);
+}
+
+TEST_CASE("a figure that the fit lacks is an error that names it, unless the job has no use for it") {
+  const Mesh within{.hosts = 1, .workers_per_host = 4};
+  const Mesh between{.hosts = 4, .workers_per_host = 1};
+  JobOptions slept = four_workers("sgd");
+  slept.compute = "sleep:1ms";
+  JobOptions one_worker;
+  one_worker.workers = 1;
+  struct Case {
+    std::string missing;
+    const worker::StrategyKind& needs;
+    const worker::StrategyKind& needs_not;
+    JobOptions job;
+    Mesh mesh;
+  };
+  const std::vector<Case> cases{{"hop.ring.tcp", kRing, kServers, four_workers("sgd"), between},
+                                {"work.ring.tcp", kRing, kServers, four_workers("sgd"), between},
+                                {"memory.copy", kRing, kServers, four_workers("sgd"), within},
+                                {"hop.server.shm", kServers, kNeither, four_workers("sgd"), within},
+                                {"work.server.shm", kServers, kRing, four_workers("sgd"), within},
+                                {"batch.server.shm", kServers, kRing, four_workers("sgd"), within}};
+  for (const Case& at : cases) {
+    INFO(at.missing);
+    CHECK_THAT(test::error_of(ErrorKind::usage, [&] { costs_without(at.missing, at.job, at.needs, at.mesh); }),
+               Contains("--fit: has no " + at.missing + "; psring fit --out FILE measures it"));
+    CHECK_NOTHROW(costs_without(at.missing, at.job, at.needs_not, at.mesh));
+  }
+  for (const auto& [missing, job, other] :
+       {std::tuple("update.sgd-momentum", four_workers("momentum"), four_workers("sgd")),
+        {"update.adam", four_workers("adam"), four_workers("sgd")},
+        {"server.aggregate", four_workers("sgd"), one_worker},
+        {"slowdown", four_workers("sgd"), slept},
+        {"deviation", four_workers("sgd"), slept},
+        {"sleep_s", slept, four_workers("sgd")}}) {
+    CHECK_THAT(test::error_of(ErrorKind::usage,
+                              [&, name = missing, with = job] { costs_without(name, with, kRing, between); }),
+               Contains(missing));
+    CHECK_NOTHROW(costs_without(missing, other, kRing, between));
+  }
+}
+
+TEST_CASE("the reference machine's table has all that a plan without a fit may need") {
+  optim::OptimizerRegistry optimizers;
+  optim::register_builtin_optimizers(optimizers);
+  for (const std::string& optimizer : optimizers.list())
+    for (const bool encrypt : {false, true})
+      for (const char* link : {"", "1gbit"})
+        for (const Mesh& mesh : {Mesh{.hosts = 1, .workers_per_host = 4}, {.hosts = 4, .workers_per_host = 1}})
+          for (const worker::StrategyKind* kind : {&kRing, &kServers}) {
+            JobOptions job = four_workers(optimizer);
+            job.encrypt = encrypt;
+            job.link = link;
+            job.compute = "sleep:1ms";
+            HostCosts costs = message_costs(reference_fit(), job, *kind, mesh);
+            CHECK(std::max(costs.collective.hop_s, costs.exchange.hop_s) > 0);
+            CHECK(costs.sleep_s > 0);
+            add_update(reference_fit(), job, *optim::make_optimizer(optimizers, job), costs);
+            CHECK(costs.update_s_per_byte > 0);
+          }
 }
 
 TEST_CASE("the time of a message adds to each round, unless the card is busy meanwhile") {
@@ -267,7 +396,7 @@ TEST_CASE("a fit file is read as it was written, and refused if damaged") {
   const Fit read = load_fit("--fit", file);
   CHECK(read.find("hop.ring.tcp")->per_unit_s == 4e-10);
   CHECK(read.find("hop.server.shm") == nullptr);
-  CHECK(read.factor("slowdown", 1) == 1.25);
+  CHECK(read.factor("slowdown") == 1.25);
   for (const char* text :
        {"", "{}", "[1]", R"({"format": "psring-fit"})", R"({"format": "psring-fit", "version": 1, "lines": {}})"}) {
     std::ofstream(file) << text;

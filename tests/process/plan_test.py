@@ -98,10 +98,16 @@ class Plan(ProgramTest):
         self.refused(3, "--fit fit.json: a row of the tuning table", "plan", *MODEL, *job)
 
     def costs(self, name, **factors):
-        """A fit with one line for each of some messages: 1 ms of latency, and 1 ms of a processor."""
+        """A fit in which some messages cost something, 1 ms of latency or of a processor, and nothing else does."""
         none = {"unit": "byte", "fixed_s": 0, "per_unit_s": 0, "per_element_s": 0, "points": 0, "median_error": 0,
                 "worst_error": 0, "fixed_error": 0, "per_unit_error": 0, "most": 0}
-        lines = {line: {**none, "fixed_s": 0.001} for line in factors.pop("lines")}
+        ways = ["ring.tcp", "ring.tcp-encrypted", "ring.shaped"] + [f"server.{way}" for way in ("shm", "tcp", "tcp-encrypted", "shaped")]
+        names = [f"{kind}.{way}" for kind in ("hop", "work", "batch") for way in ways]
+        names += ["memory.copy", "server.aggregate", *(f"update.{rule}" for rule in ("sgd", "sgd-momentum", "adam", "adamw"))]
+        lines = {line: none for line in names} | {line: {**none, "fixed_s": 0.001} for line in factors.pop("lines")}
+        for line in factors.pop("without", []):
+            del lines[line]
+        factors = {"slowdown": 1, "deviation": 0, "sleep_s": 0, **factors}
         (self.folder / name).write_text(json.dumps({
             "format": "psring-fit", "version": 3, "host": "x", "processor": "x", "processors": factors.pop("processors"),
             "lines": lines, "factors": factors}))
@@ -121,6 +127,38 @@ class Plan(ProgramTest):
         on_two = self.rows(*job, "--fit", works)[0]["step_s"]
         on_four = self.rows(*job, "--fit", self.costs("four.json", lines=["work.ring.shaped"], processors=4))[0]["step_s"]
         self.assertGreater(on_two, on_four)
+
+    def test_a_figure_that_the_fit_lacks(self):
+        """It is an error that says which one, and what measures it; momentum has the figure of sgd with momentum."""
+        job = ["--strategies", "ddp", "--hosts", 4, "--global-batch", 64, "--compute", "sleep:2ms"]
+        for without, options in {"update.sgd-momentum": ["--optimizer", "momentum"], "hop.ring.tcp-encrypted": ["--encrypt", "on"],
+                                 "server.aggregate": []}.items():
+            fit = self.costs("part.json", lines=[], processors=2, without=[without])
+            self.refused(2, f"--fit: has no {without}; psring fit --out FILE measures it", "plan", *MODEL, *job, *options, "--fit", fit)
+        self.rows(*job, "--encrypt", "off", "--fit", self.costs("part.json", lines=[], processors=2, without=["update.sgd-momentum"]))
+        file = self.folder / self.costs("whole.json", lines=[], processors=2)
+        fit = json.loads(file.read_text())
+        fit["lines"]["update.sgd-momentum"]["per_unit_s"] = 1e-7
+        file.write_text(json.dumps(fit))
+        momentum, sgd, plain = (self.rows(*job, *options, "--fit", "whole.json")[0]["step_s"] for options in
+                                (["--optimizer", "momentum"], ["--optimizer", "sgd", "--momentum", 0.9], []))
+        self.assertEqual(momentum, sgd)
+        self.assertGreater(momentum, plain + 0.005)
+
+    def test_without_a_fit(self):
+        """Messages and encryption cost what they do on the machine that the output names."""
+        job = [*CLUSTER[:2], "--link-between", "100gbit", "--global-batch", 64, "--tflops", 1, "--strategies", "ddp,ps"]
+        for strategy in ("ddp", "ps"):
+            encrypted, open_, free = ({row["strategy"]: row["step_s"] for row in self.rows(*job, *options)}[strategy] for options in
+                                      (["--encrypt", "on"], ["--encrypt", "off"],
+                                       ["--encrypt", "off", "--fit", self.costs("free.json", lines=[], processors=64)]))
+            self.assertGreater(encrypted, 1.5 * open_, strategy)
+            self.assertGreater(open_, 1.2 * free, strategy)
+        for more in ([], ["--sweep", "hosts=2,4"]):
+            said = self.run_program("psring", "plan", *MODEL, *job, *more)
+            self.assert_done(said)
+            self.assertRegex(" ".join(said.out.split()), "costs of a message and of encryption: measured on .*; psring fit measures yours")
+            self.assertNotIn("psring fit", self.run_program("psring", "plan", *MODEL, *job, *more, "--fit", "free.json").out)
 
     def test_hosts_on_one_machine(self):
         """They share its processors: a message of each of eight hosts takes a processor's time from all."""
@@ -187,9 +225,10 @@ class Plan(ProgramTest):
                         self.assertEqual(str(job[name]), row["options"][name.replace("_", "-")])
 
     def test_choosing_more(self):
-        few = self.rows(*CLUSTER, "--strategies", "ps,ddp,zero3")
+        cluster = [*CLUSTER, "--fit", self.costs("free.json", lines=[], processors=64)]
+        few = self.rows(*cluster, "--strategies", "ps,ddp,zero3")
         self.assertFalse(any(row["inexact"] for row in few))
-        rows = self.rows(*CLUSTER, "--strategies", "ps,ddp,zero3", "--choose", "compress,precision")
+        rows = self.rows(*cluster, "--strategies", "ps,ddp,zero3", "--choose", "compress,precision")
         labels = {row["label"].split(" bucket")[0]: row for row in rows}
         self.assertEqual({row["label"]: row["step_s"] for row in rows if not row["inexact"]}, {row["label"]: row["step_s"] for row in few})
         plain, int8, bf16 = (labels["ps s=1" + more] for more in ("", " compress=int8", " precision=bf16"))
@@ -253,9 +292,9 @@ class Plan(ProgramTest):
         self.assertLess(again["compute_s"], 1.34 * whole["compute_s"])
 
     def test_published_traffic(self):
-        """Rings, servers and hybrid shards as their papers compute them, on a network that nothing hides."""
+        """Rings, servers and hybrid shards as their papers compute them, on a network that nothing hides, without costs of messages."""
         options = ["--model", "gelu-mlp:dim=1024,layers=8", "--data", "synthetic", "--tflops", 1000, "--bucket", "25M",
-                   "--reshard-after-forward", "on"]
+                   "--reshard-after-forward", "on", "--fit", self.costs("free.json", lines=[], processors=64)]
         parameters = 4 * 8 * 1024 * 1024
         hosts, rate = 16, 1.25e9
 
