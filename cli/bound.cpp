@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,7 +14,7 @@ constexpr double kComparable = 0.05;  // share of time without a processor that 
 
 /// Returns whether there are more threads than processors.
 bool oversubscribed(const StepFigures& step) {
-  return static_cast<double>(step.threads) + step.others > static_cast<double>(step.processors) + kNoise;
+  return static_cast<double>(step.threads) + step.others.value_or(0) > static_cast<double>(step.processors) + kNoise;
 }
 
 /// Returns whether workers wait for processors: as the kernel counts it, or else by the number of threads.
@@ -37,6 +37,14 @@ std::string count(std::size_t number, std::string_view noun) {
 
 std::string ms(double seconds) { return fmt::format("{:.{}f}", seconds * 1e3, seconds < 0.01 ? 2 : 1); }
 
+/// "; floors in ms: processors 2.10, memory 0.50, compute 1.30"
+std::string floors_text(const StepFigures& step) {
+  std::string text;
+  for (const Floor& floor : floors_of(step))
+    text += fmt::format("{} {} {}", text.empty() ? "; floors in ms:" : ",", to_string(floor.bound), ms(floor.seconds));
+  return text;
+}
+
 }  // namespace
 
 std::string_view to_string(Bound bound) {
@@ -57,21 +65,47 @@ std::string_view to_string(Bound bound) {
       return "server";
     case Bound::latency:
       return "latency";
+    case Bound::unknown:
+      return "unknown";
   }
   return "?";
 }
 
+std::vector<Floor> floors_of(const StepFigures& step) {
+  std::vector<Floor> floors;
+  if (step.link_bytes_per_s) {
+    floors.push_back({Bound::worker_link, step.worker_bytes / *step.link_bytes_per_s});
+    floors.push_back({Bound::server_link, step.server_bytes / *step.link_bytes_per_s});
+    if (step.server_bytes > step.worker_bytes) std::swap(floors[0], floors[1]);
+  }
+  if (step.others_busy_s > 0) floors.push_back({Bound::slowest_worker, step.slowest_busy_s});
+  if (step.server_busy_s) floors.push_back({Bound::server, *step.server_busy_s});
+  if (step.processors_used) floors.push_back({Bound::processors, step.processors_s()});
+  if (step.memory_bytes_per_s) floors.push_back({Bound::memory, step.memory_bytes / *step.memory_bytes_per_s});
+  floors.push_back({Bound::compute, step.busy_s()});
+  return floors;
+}
+
 Bound bound_of(const StepFigures& step) {
-  const double half = step.step_s / 2;
-  const double link = std::max(step.link_s(step.worker_bytes), step.link_s(step.server_bytes));
-  const Bound busier = step.server_bytes > step.worker_bytes ? Bound::server_link : Bound::worker_link;
-  if (link >= half && link >= step.busy_s()) return busier;
-  if (has_straggler(step) && others_wait(step)) return Bound::slowest_worker;
-  if (step.memory_s() >= half) return Bound::memory;
-  if (crowded(step) && !has_straggler(step)) return Bound::processors;
-  if (step.busy_s() >= half) return Bound::compute;
-  if (step.server_busy_s >= half) return Bound::server;
-  return step.sockets && step.link_bytes_per_s == 0 ? busier : Bound::latency;
+  const std::vector<Floor> floors = floors_of(step);
+  const auto is_named = [&](const Floor& floor) {
+    switch (floor.bound) {
+      case Bound::worker_link:
+      case Bound::server_link:
+      case Bound::server:
+        return floor.seconds >= step.busy_s();  // what is shorter is hidden behind computing
+      case Bound::slowest_worker:
+        return has_straggler(step) && others_wait(step);
+      case Bound::processors:
+        return crowded(step) && !has_straggler(step);
+      default:
+        return true;
+    }
+  };
+  for (const Floor& floor : floors)
+    if (floor.seconds >= step.step_s / 2 && floor.seconds <= step.step_s && is_named(floor)) return floor.bound;
+  const bool all_links_known = !step.sockets || step.link_bytes_per_s;
+  return all_links_known && step.exposed_s >= step.step_s / 2 ? Bound::latency : Bound::unknown;
 }
 
 std::string not_comparable(const StepFigures& step) {
@@ -79,8 +113,10 @@ std::string not_comparable(const StepFigures& step) {
   const auto add = [&](const std::string& reason) { reasons += (reasons.empty() ? "" : ", ") + reason; };
   if (step.threads > step.processors)
     add(fmt::format("{} on {}", count(step.threads, "thread"), count(step.processors, "processor")));
-  if (step.others > kNoise)
-    add(fmt::format("other programs took {:.1f} of {}", step.others, count(step.processors, "processor")));
+  if (!step.others)
+    add("the load of other programs is not known");
+  else if (*step.others > kNoise)
+    add(fmt::format("other programs took {:.1f} of {}", *step.others, count(step.processors, "processor")));
   if (step.run_delay.value_or(0) >= kComparable)
     add(fmt::format("a worker had no processor for {:.0f} % of its time", 100 * *step.run_delay));
   return reasons;
@@ -92,22 +128,35 @@ std::string because(Bound bound, const StepFigures& step) {
     return fmt::format("worker {} computes for {} ms a step, the others for {}; {}", step.slowest,
                        ms(step.slowest_busy_s), ms(step.others_busy_s),
                        others_wait(step) ? fmt::format("all wait for worker {}", step.slowest) : "nobody waits");
-  if (step.link_bytes_per_s > 0 && bound != Bound::processors && bound != Bound::server) {
-    const double worker = step.link_s(step.worker_bytes);
-    const double server = step.link_s(step.server_bytes);
+  const bool is_link = bound == Bound::worker_link || bound == Bound::server_link;
+  if (is_link || (bound == Bound::latency && step.link_bytes_per_s)) {
+    const double worker = step.worker_bytes / *step.link_bytes_per_s;
+    const double server = step.server_bytes / *step.link_bytes_per_s;
     if (step.server_bytes == 0)
       return fmt::format("the link alone needs {} ms; the step took {}", ms(worker), ms(step.step_s));
     return fmt::format("a worker's link alone needs {} ms, a server's {}; the step took {}", ms(worker), ms(server),
                        ms(step.step_s));
   }
-  if (bound == Bound::memory)
-    return fmt::format("moves {:.3g} MB through memory, {} of {} ms at {:.0f} GB/s", step.memory_bytes / 1e6,
-                       ms(step.memory_s()), ms(step.step_s), step.memory_bytes_per_s / 1e9);
-  if (bound == Bound::server)
-    return fmt::format("waits for {} of {} ms, a server works for {}", ms(step.exposed_s), ms(step.step_s),
-                       ms(step.server_busy_s));
-  return step.busy_s() >= step.step_s / 2 ? fmt::format("computes for {} of {} ms", ms(step.busy_s()), ms(step.step_s))
-                                          : fmt::format("waits for {} of {} ms", ms(step.exposed_s), ms(step.step_s));
+  const std::string part = step.busy_s() >= step.step_s / 2
+                               ? fmt::format("computes for {} of {} ms", ms(step.busy_s()), ms(step.step_s))
+                               : fmt::format("waits for {} of {} ms", ms(step.exposed_s), ms(step.step_s));
+  switch (bound) {
+    case Bound::memory:
+      return fmt::format("moves {:.3g} MB through memory, {} of {} ms at {:.0f} GB/s", step.memory_bytes / 1e6,
+                         ms(step.memory_bytes / *step.memory_bytes_per_s), ms(step.step_s),
+                         *step.memory_bytes_per_s / 1e9);
+    case Bound::server:
+      return fmt::format("waits for {} of {} ms, a server works for {}", ms(step.exposed_s), ms(step.step_s),
+                         ms(*step.server_busy_s));
+    case Bound::processors:
+      return fmt::format("{}; {} work for {} ms of it", part, count(step.processors, "processor"),
+                         ms(step.processors_s()));
+    case Bound::latency:
+    case Bound::unknown:
+      return part + floors_text(step);
+    default:
+      return part;
+  }
 }
 
 std::string advice(Bound bound, const StepFigures& step, const Choices& choices) {
@@ -123,7 +172,7 @@ std::string advice(Bound bound, const StepFigures& step, const Choices& choices)
     case Bound::processors:
       if (step.threads > step.processors)
         return fmt::format("fewer --workers{}, or more processors", choices.servers > 1 ? " or --servers" : "");
-      if (step.others > kNoise) return "end the other programs";
+      if (step.others.value_or(0) > kNoise) return "end the other programs";
       return "more processors";
     case Bound::memory:
       return "a larger --global-batch: the same for more samples";
@@ -140,6 +189,10 @@ std::string advice(Bound bound, const StepFigures& step, const Choices& choices)
       if (!choices.overlap) return "--overlap on: exchange during backward";
       if (choices.prefetch == 0) return "--prefetch 1: parameters ahead of the pass that needs them";
       return "fewer, larger messages: --units block, a larger --model or --global-batch";
+    case Bound::unknown:
+      if (step.sockets && !step.link_bytes_per_s)
+        return "--link, which has a known rate, shows whether it is the network";
+      return "--trace shows the parts of a step";
   }
   return "";
 }

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace psring::cli {
 
@@ -17,27 +18,35 @@ enum class Bound : std::uint8_t {
   memory,
   worker_link,
   server_link,
-  server,  ///< workers wait while a server works
-  latency
+  server,   ///< workers wait while a server works
+  latency,  ///< workers wait for most of the step, and no resource is busy meanwhile
+  unknown   ///< no resource that was measured is busy for half of the step
 };
 
-/// "compute", "slowest worker", "processors", "memory", "worker link", "server link", "server", "latency"
+/// "compute", "slowest worker", "processors", "memory", "worker link", "server link", "server", "latency", "unknown"
 std::string_view to_string(Bound bound);
 
-/// Measurements of a step; bytes are those of one step.
+/// The time for which a step cannot go without a resource.
+struct Floor {
+  Bound bound;
+  double seconds = 0;
+};
+
+/// Measurements of a step; bytes are those of one step. A figure that was not measured is empty.
 struct StepFigures {
   double step_s = 0;
   double exposed_s = 0;  ///< the part of it in which a worker waits for communication
   /// How tensors travel: through memory that processes share, or through sockets.
   bool sockets = false;
-  double link_bytes_per_s = 0;  ///< rate of each process's card, each way (--link); 0: not known
-  double worker_bytes = 0;      ///< through the card of the worker that moves most, the busier way
-  double server_bytes = 0;      ///< through the card of the busiest server, the busier way
-  double memory_bytes = 0;      ///< the least that all processes of the host read and write
-  double memory_bytes_per_s = 0;
+  std::optional<double> link_bytes_per_s = {};  ///< rate of each process's card, each way (--link)
+  double worker_bytes = 0;                      ///< through the card of the worker that moves most, the busier way
+  double server_bytes = 0;                      ///< through the card of the busiest server, the busier way
+  double memory_bytes = 0;                      ///< the least that all processes of the host read and write
+  std::optional<double> memory_bytes_per_s = {};
+  std::optional<double> processors_used = {};  ///< by all processes of the job on this host, on average
   std::size_t threads = 1;  ///< computing threads of all processes; a worker with --compute sleep has none
   std::size_t processors = 1;
-  double others = 0;  ///< processors that other programs took meanwhile
+  std::optional<double> others = 0;  ///< processors that other programs took meanwhile
   /// Share of its time for which the most delayed worker was ready to run, but had no processor. Nothing if the kernel
   /// does not count it.
   std::optional<double> run_delay;
@@ -47,15 +56,21 @@ struct StepFigures {
   double slowest_delay_s = 0;  ///< time of a step in which this worker is ready to run but has no processor
   double others_busy_s = 0;    ///< the same as slowest_busy_s, median of the other workers; 0: there are none
   double others_exposed_s = 0;
-  double server_busy_s = 0;  ///< time of a step in which the busiest server works on frames; 0: not known
+  std::optional<double> server_busy_s = {};  ///< time of a step in which the busiest server works on frames
 
   double busy_s() const { return std::max(step_s - exposed_s, slowest_busy_s); }
-  double memory_s() const { return memory_bytes_per_s > 0 ? memory_bytes / memory_bytes_per_s : 0; }
-  /// Returns the time that a link needs for the bytes of a step; 0 if its rate is not known.
-  double link_s(double bytes) const { return link_bytes_per_s > 0 ? bytes / link_bytes_per_s : 0; }
+  /// Returns the time for which all processors together work in a step, for this job and other programs.
+  double processors_s() const {
+    return step_s * std::min(1.0, (processors_used.value_or(0) + others.value_or(0)) / static_cast<double>(processors));
+  }
 };
 
-/// The rule of docs/formulas.md, "What bounds a step".
+/// Returns the floor of each resource that was measured, in the order in which bound_of looks at them. A floor may be
+/// longer than the step: then it is wrong, and names nothing.
+std::vector<Floor> floors_of(const StepFigures& step);
+
+/// The rule of docs/formulas.md, "What bounds a step": only a resource whose floor is at least half of the step, and
+/// not longer than it, bounds the step.
 Bound bound_of(const StepFigures& step);
 
 /// Returns why the times of a run cannot be compared with the times of another, such as "4 threads on 2 processors".

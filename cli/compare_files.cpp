@@ -104,18 +104,20 @@ Json to_json(const Row& row) {
                {"next", advice(bound, step, row.choices())},
                {"figures",
                 {{"memory_bytes", step.memory_bytes},
-                 {"memory_bytes_per_s", step.memory_bytes_per_s},
+                 {"memory_bytes_per_s", or_null(step.memory_bytes_per_s)},
                  {"worker_link_bytes", step.worker_bytes},
                  {"server_link_bytes", step.server_bytes},
-                 {"link_bytes_per_s", step.link_bytes_per_s > 0 ? Json(step.link_bytes_per_s) : Json()},
+                 {"link_bytes_per_s", or_null(step.link_bytes_per_s)},
                  {"threads", step.threads},
                  {"processors", step.processors},
-                 {"processors_of_others", step.others},
+                 {"processors_of_others", or_null(step.others)},
                  {"run_delay", or_null(step.run_delay)},
                  {"slowest_worker", step.slowest},
                  {"slowest_busy_s", step.slowest_busy_s},
                  {"others_busy_s", step.others_busy_s},
-                 {"server_busy_s", step.server_busy_s}}}};
+                 {"server_busy_s", or_null(step.server_busy_s)},
+                 {"processors_used", or_null(step.processors_used)}}}};
+  for (const Floor& floor : floors_of(step)) json["floors"][std::string(to_string(floor.bound))] = floor.seconds;
   json["predicted"] = Json::array();
   for (const PredictedStep& at : row.predicted) json["predicted"].push_back(to_json(at));
   for (const Summary& run : row.runs) json["runs"].push_back(to_json(run));

@@ -126,7 +126,8 @@ std::string legend(const std::vector<Row>& rows) {
       "evaluations and checkpoints do not count. ms/step: median step of the slowest worker.\n"
       "exposed: ms per step that the most-delayed worker only waits for communication, median over steps.\n"
       "bytes/step: payload sent and received by the worker that moves most, and by all servers together.\n"
-      "peak: booked memory of the largest worker, the largest server. ✓ as the formulas predict, ✗ not.\n"
+      "peak: booked memory of the largest worker, the largest server. ✓ as the formulas predict, ✗ not,\n"
+      "— if a part has no formula.\n"
       "equal: = the final parameters have the bits of single --virtual-workers n, ≈ its arithmetic in\n"
       "another order.\n";
   if (columns.result == ModelColumns::Result::perplexity)

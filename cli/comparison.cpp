@@ -14,20 +14,48 @@
 namespace psring::cli {
 namespace {
 
+std::uint64_t measured(const ByteCheck& check) { return check.measured; }
+std::uint64_t measured(const MemoryCheck& check) { return check.peak; }
+
+/// False if a prediction fails; true if all hold, and nothing that was measured lacks one; else nothing.
 template <class Check>
 std::optional<bool> all_predicted(const std::vector<Check>& checks, std::string_view role) {
-  std::optional<bool> ok;
-  for (const Check& check : checks)
-    if (check.predicted && check.role.starts_with(role)) ok = ok.value_or(true) && check.ok();
-  return ok;
+  bool any = false;
+  bool all = true;
+  for (const Check& check : checks) {
+    if (!check.role.starts_with(role)) continue;
+    if (!check.ok()) return false;
+    any = any || check.predicted;
+    all = all && (check.predicted || measured(check) == 0);
+  }
+  return any && all ? std::optional(true) : std::nullopt;
 }
 
 template <class Ask>
 std::optional<bool> in_all_runs(const Row& row, const Ask& ask) {
-  std::optional<bool> ok;
-  for (const Summary& run : row.runs)
-    if (const std::optional<bool> one = ask(run)) ok = ok.value_or(true) && *one;
-  return ok;
+  bool all = !row.runs.empty();
+  for (const Summary& run : row.runs) {
+    const std::optional<bool> one = ask(run);
+    if (one && !*one) return false;
+    all = all && one;
+  }
+  return all ? std::optional(true) : std::nullopt;
+}
+
+/// The median of figures; nothing if one of them is not known, or there are none.
+std::optional<double> median_of(const std::vector<std::optional<double>>& figures) {
+  std::vector<double> values;
+  for (const std::optional<double>& figure : figures) {
+    if (!figure) return std::nullopt;
+    values.push_back(*figure);
+  }
+  return values.empty() ? std::nullopt : std::optional(spread_of(std::move(values)).median);
+}
+
+std::optional<double> median_of_runs(const Row& row, std::optional<double> Summary::*figure) {
+  std::vector<std::optional<double>> figures;
+  for (const Summary& run : row.runs) figures.push_back(run.*figure);
+  return median_of(figures);
 }
 
 }  // namespace
@@ -77,16 +105,18 @@ StepFigures Row::step() const {
   StepFigures step{.step_s = spread(&Summary::step_seconds).median,
                    .exposed_s = spread(&Summary::exposed_seconds).median,
                    .sockets = !job.link.empty() || net::parse_way(job.transport) == net::Way::tcp,
-                   .link_bytes_per_s = job.link.empty() ? 0 : net::parse_link(job.link).bits_per_second / 8,
                    .memory_bytes_per_s = memory_bytes_per_s,
                    .threads = (sleeps ? 0 : here(job.workers) * job.threads) + server_threads,
                    .processors = processors,
-                   .others = spread_of(others).median,
-                   .sleeps = sleeps,
-                   .server_busy_s = spread(&Summary::server_busy_seconds).median};
+                   .sleeps = sleeps};
+  if (!job.link.empty()) step.link_bytes_per_s = net::parse_link(job.link).bits_per_second / 8;
+  step.others = median_of(others);
+  step.processors_used = median_of_runs(*this, &Summary::processors_used);
+  if (const auto share = median_of_runs(*this, &Summary::server_busy_share)) step.server_busy_s = *share * step.step_s;
   std::vector<std::vector<WorkerTimes>> times;
   for (const Summary& each : runs) times.push_back(each.worker_times);
   add_worker_times(step, times);
+  step.slowest_busy_s = std::min(step.slowest_busy_s, step.step_s);  // medians over different runs
   double sent = 0;
   for (const ByteCheck& check : run.bytes) {
     const double bytes = static_cast<double>(check.measured) / steps;

@@ -51,11 +51,12 @@ struct Row {
   Entry entry;
   std::vector<Summary> runs;
   Equality equality = Equality::none;
-  std::optional<double> largest_difference;   ///< between a parameter and the reference's, over all runs
-  double memory_bytes_per_s = 0;              ///< bandwidth of the host, at the bytes that the job holds
-  std::size_t processors = 1;                 ///< processors of the host
-  std::size_t hosts = 1;                      ///< that share the job's processes; this host has the most
-  std::vector<double> others;                 ///< processors that other programs took, for each run
+  std::optional<double> largest_difference;  ///< between a parameter and the reference's, over all runs
+  std::optional<double> memory_bytes_per_s;  ///< bandwidth of the host, at the bytes that the job holds
+  std::size_t processors = 1;                ///< processors of the host
+  std::size_t hosts = 1;                     ///< that share the job's processes; this host has the most
+  /// Processors that other programs took, for each run; nothing if that is not known.
+  std::vector<std::optional<double>> others;
   std::vector<PredictedStep> predicted = {};  ///< for each link of --predict-link
 
   /// The spread of a figure over the runs.
@@ -73,7 +74,8 @@ inline constexpr const char* kServers = "server";
 /// Returns the bytes that a step of the first run sends and receives: at the busiest worker, or at all servers
 /// together.
 std::optional<std::uint64_t> moved_bytes(const Row& row, std::string_view role);
-/// Returns whether all predictions of the role's bytes or memory hold in all runs; nothing if there are none.
+/// Returns whether the role's bytes or memory are as predicted in all runs. Nothing if a part of them that is not 0 has
+/// no prediction, and no other prediction fails.
 std::optional<bool> bytes_ok(const Row& row, std::string_view role);
 std::optional<bool> memory_ok(const Row& row, std::string_view role);
 

@@ -222,10 +222,14 @@ Judgement judge_steadiness(double excess) {
   return judged;
 }
 
-Judgement judge_other_load(double processors) {
-  Judgement judged{.figure = fmt::format("other programs used {:.2f} processors meanwhile", processors),
-                   .values = {{"processors", processors}}};
-  if (processors <= kOtherLoad) return judged;
+Judgement judge_other_load(std::optional<double> processors) {
+  if (!processors)
+    return {.level = Level::warn,
+            .figure = "the load of other programs is not known: /proc/stat has no processors",
+            .cure = "mount /proc: without it the measured rates may be too low"};
+  Judgement judged{.figure = fmt::format("other programs used {:.2f} processors meanwhile", *processors),
+                   .values = {{"processors", *processors}}};
+  if (*processors <= kOtherLoad) return judged;
   judged.level = Level::warn;
   judged.cure = "end them and measure again: the measured rates are too low";
   return judged;

@@ -63,8 +63,8 @@ Judgement judge_congestion_control(const std::string& usual, bool reno);
 Judgement judge_clock(const std::string& source, double seconds_per_look, std::size_t backwards, std::size_t looks);
 /// The clock's rate relative to the uncorrected oscillator, minus 1.
 Judgement judge_steadiness(double excess);
-/// Processors that other programs used during the checks.
-Judgement judge_other_load(double processors);
+/// Processors that other programs used during the checks; nothing if that is not known.
+Judgement judge_other_load(std::optional<double> processors);
 
 /// Bytes read and written per second.
 Judgement judge_memory_speed(double one_thread, double all_threads, std::size_t threads);

@@ -24,11 +24,11 @@ cpu_set_t allowed_processors() {
 }
 
 /// Returns the busy seconds of the processors that this process may use, since the host started, from the lines "cpuN
-/// user nice system idle iowait irq softirq" of proc(5).
-double busy_seconds() {
+/// user nice system idle iowait irq softirq" of proc(5). Nothing if there are none.
+std::optional<double> busy_seconds() {
   const cpu_set_t allowed = allowed_processors();
   std::ifstream in("/proc/stat");
-  double ticks = 0;
+  std::optional<double> ticks;
   for (std::string line; std::getline(in, line);) {
     std::istringstream words(line);
     std::string name;
@@ -41,9 +41,10 @@ double busy_seconds() {
     double softirq = 0;
     if (!(words >> name >> user >> nice >> system >> idle >> waiting >> irq >> softirq)) continue;
     const int cpu = name.starts_with("cpu") && name.size() > 3 ? std::atoi(name.c_str() + 3) : -1;
-    if (cpu >= 0 && cpu < CPU_SETSIZE && CPU_ISSET(cpu, &allowed)) ticks += user + nice + system + irq + softirq;
+    if (cpu >= 0 && cpu < CPU_SETSIZE && CPU_ISSET(cpu, &allowed))
+      ticks = ticks.value_or(0) + user + nice + system + irq + softirq;
   }
-  return ticks / static_cast<double>(::sysconf(_SC_CLK_TCK));
+  return ticks ? std::optional(*ticks / static_cast<double>(::sysconf(_SC_CLK_TCK))) : std::nullopt;
 }
 
 double own_seconds() {
@@ -63,10 +64,11 @@ double now_seconds() { return seconds(SystemClock().now().time_since_epoch()); }
 
 OtherLoad::OtherLoad() : busy_s_(busy_seconds()), own_s_(own_seconds()), start_s_(now_seconds()) {}
 
-double OtherLoad::processors() const {
+std::optional<double> OtherLoad::processors() const {
   const double passed = now_seconds() - start_s_;
-  if (passed <= 0) return 0;
-  const double others = ((busy_seconds() - busy_s_) - (own_seconds() - own_s_)) / passed;
+  const std::optional<double> busy_s = busy_seconds();
+  if (!busy_s || !busy_s_ || passed <= 0) return std::nullopt;
+  const double others = ((*busy_s - *busy_s_) - (own_seconds() - own_s_)) / passed;
   // Processors that this process's CPU quota cannot pay for are free for other programs.
   const cpu_set_t allowed = allowed_processors();
   const double spare = std::max(0.0, CPU_COUNT(&allowed) - static_cast<double>(usable_processors()));

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 namespace psring::cli {
 
 /// Measures the load that other programs put on the processors that this process may use.
@@ -7,12 +9,12 @@ class OtherLoad {
  public:
   /// Starts to measure.
   OtherLoad();
-  /// Returns the mean number of busy processors since the start, without this process and its ended children; 0 if the
-  /// system does not provide the numbers.
-  double processors() const;
+  /// Returns the mean number of busy processors since the start, without this process and its ended children. Nothing
+  /// if the system does not provide the numbers.
+  std::optional<double> processors() const;
 
  private:
-  double busy_s_ = 0;
+  std::optional<double> busy_s_;
   double own_s_ = 0;
   double start_s_ = 0;
 };

@@ -83,11 +83,15 @@ void record_launch(const fs::path& folder, const LaunchRecord& record) {
       {{"nodes", record.nodes}, {"listen", record.listen}, {"key", record.key_file}, {"slurm_job", record.slurm_job}});
 }
 
-void record_other_load(const fs::path& folder, double processors) {
-  record_in_manifest(folder, kOtherLoad, processors);
+void record_other_load(const fs::path& folder, std::optional<double> processors) {
+  record_in_manifest(folder, kOtherLoad, processors ? Json(*processors) : Json());
 }
 
-double other_load_of_run(const fs::path& folder) { return manifest_of(folder).value(kOtherLoad, 0.0); }
+std::optional<double> other_load_of_run(const fs::path& folder) {
+  const Json manifest = manifest_of(folder);
+  if (!manifest.contains(kOtherLoad) || manifest[kOtherLoad].is_null()) return std::nullopt;
+  return manifest[kOtherLoad].get<double>();
+}
 
 LaunchRecord launch_of_run(const fs::path& folder) {
   const Json json = manifest_of(folder);

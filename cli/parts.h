@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include <psring/common/proc/job.h>
@@ -23,8 +24,8 @@ void record_launch(const std::filesystem::path& folder, const LaunchRecord& reco
 LaunchRecord launch_of_run(const std::filesystem::path& folder);
 
 /// The processors that other programs used during a run, also kept in run.json; 0 if it does not contain them.
-void record_other_load(const std::filesystem::path& folder, double processors);
-double other_load_of_run(const std::filesystem::path& folder);
+void record_other_load(const std::filesystem::path& folder, std::optional<double> processors);
+std::optional<double> other_load_of_run(const std::filesystem::path& folder);
 
 /// Prepares a run's next part: moves the previous part's own files (run.json, reports, summary) to parts/<number>.
 /// Metrics, logs and checkpoints continue. Returns the next part's number.

@@ -14,6 +14,7 @@ struct WorkerTimes {
   double delay_s = 0;    ///< ready to run, but without a processor; mean
   /// Share of the worker's time without a processor; nothing if the kernel does not count it.
   std::optional<double> run_delay;
+  std::optional<double> processors_used = std::nullopt;  ///< by the worker's process, on average
 };
 
 /// Adds the workers' part of the figures of a step. `runs` has the workers of each run, by rank. The figures are

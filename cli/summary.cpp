@@ -90,9 +90,15 @@ void add_memory(Summary& summary, const std::string& role, const Json& report, c
   }
 }
 
+/// Adds a figure of a report; a sum without it is unknown.
+void add(std::optional<double>& sum, const Json& report, const char* figure) {
+  sum = sum && report.contains(figure) ? std::optional(*sum + report[figure].get<double>()) : std::nullopt;
+}
+
 WorkerTimes worker_times(const Json& report) {
   WorkerTimes times{.busy_s = report.at("busy_step_s").at("median").get<double>(),
                     .exposed_s = report.at("exposed_step_s").at("median").get<double>()};
+  if (report.contains("processors_used")) times.processors_used = report["processors_used"].get<double>();
   if (!report.contains("run_delay")) return times;
   times.run_delay = report["run_delay"].get<double>();
   times.delay_s = *times.run_delay * report.at("step_s").at("median").get<double>();
@@ -191,13 +197,6 @@ bool Summary::ok() const {
          std::all_of(memory.begin(), memory.end(), [](const MemoryCheck& check) { return check.ok(); });
 }
 
-std::optional<bool> Summary::memory_ok(std::string_view role) const {
-  std::optional<bool> ok;
-  for (const MemoryCheck& check : memory)
-    if (check.predicted && check.role.starts_with(role)) ok = ok.value_or(true) && check.ok();
-  return ok;
-}
-
 namespace {
 
 void read_losses(const fs::path& folder, Summary& summary) {
@@ -222,10 +221,12 @@ struct WorkerSums {
 
 WorkerSums add_workers(Summary& summary, const fs::path& folder, Json& roles) {
   WorkerSums sums;
+  summary.processors_used = 0;
   for (std::size_t rank = 0; rank < summary.workers; ++rank) {
     const std::string role = fmt::format("worker {}", rank);
     const Json report = read_report(folder, fmt::format("worker-{}", rank));
     add_worker(summary, role, report);
+    add(summary.processors_used, report, "processors_used");
     if (const auto seconds = report.at("seconds").get<double>(); seconds > 0)
       summary.samples_per_second += report.at("samples").get<double>() / seconds;
     summary.tokens_per_sample = report.value("tokens_per_sample", std::size_t{0});
@@ -296,6 +297,17 @@ std::optional<std::uint64_t> predicted_of_servers(const Summary& summary, const 
   return sum;
 }
 
+/// Adds the time for which a server works. The workers' steps take as long as the slowest worker's.
+void add_server_time(Summary& summary, const Json& report, const Json& roles, bool standalone) {
+  if (standalone) add(summary.processors_used, report, "processors_used");
+  double steps_s = 0;
+  for (const auto& [role, worker] : roles.items())
+    if (role.starts_with("worker ")) steps_s = std::max(steps_s, worker.at("seconds").get<double>());
+  if (!report.contains("busy_s") || steps_s <= 0) return;
+  const double share = std::min(1.0, report["busy_s"].get<double>() / steps_s);
+  summary.server_busy_share = std::max(summary.server_busy_share.value_or(0), share);
+}
+
 /// `roles` has the reports of the workers, and gets those of the servers.
 void add_servers(Summary& summary, const fs::path& folder, const JobOptions& job, Json& roles) {
   const Json last = roles.back();
@@ -318,8 +330,7 @@ void add_servers(Summary& summary, const fs::path& folder, const JobOptions& job
     add_memory(summary, fmt::format("server {}", rank), report,
                server_memory(report_of_part(roles, part.number), part.within(rank)));
     add_staleness(summary, report);
-    summary.server_busy_seconds =
-        std::max(summary.server_busy_seconds, report.value("busy_s", 0.0) / static_cast<double>(summary.steps));
+    add_server_time(summary, report, roles, rank < job.standalone_servers());
     if (rank >= job.standalone_servers())
       add_guest(summary, fmt::format("worker {}", rank - job.standalone_servers()), roles, report);
     roles[fmt::format("server {}", rank)] = report;

@@ -78,8 +78,11 @@ struct Summary {
   std::optional<double> predicted_exposed_seconds;
   std::vector<WorkerTimes> worker_times;    ///< by rank
   std::optional<PipelineSummary> pipeline;  ///< nothing if the layers are not cut into stages
-  double server_busy_seconds = 0;           ///< a step's work of the busiest server, mean over steps
-  double final_loss = 0;                    ///< loss of the last step, mean over its samples
+  std::optional<double> server_busy_share;  ///< of the time of the steps, for which the busiest server works
+  /// Processors that all processes used, on average: workers, with the servers in them, and standalone servers. Nothing
+  /// if a process did not report them.
+  std::optional<double> processors_used;
+  double final_loss = 0;  ///< loss of the last step, mean over its samples
   std::optional<double> test_accuracy;
   std::map<std::string, double> test_own;  ///< means over rows of the model's own metrics
   std::optional<double> test_loss;         ///< mean over rows: samples, or tokens
@@ -106,8 +109,6 @@ struct Summary {
   bool mixed_processors() const;
   /// Returns whether bytes and memory are as predicted.
   bool ok() const;
-  /// Returns whether all predictions of the memory of "worker" or "server" roles hold; nothing if there are none.
-  std::optional<bool> memory_ok(std::string_view role) const;
 };
 
 /// Reads the reports in a run folder. Writes summary.json, and the manifest with its hosts. Throws data if a report is

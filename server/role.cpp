@@ -6,6 +6,7 @@
 #include <psring/common/base/extension.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/parallel.h>
+#include <psring/common/base/run_delay.h>
 #include <psring/common/base/standard_files.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/device.h>
@@ -103,6 +104,7 @@ class ServerLife {
   bool finished() {
     if (live_) live_->set_updates(shard_->version());
     fault_.at(shard_->version());
+    if (!began_ && shard_->elements() > 0) began_ = {.at = member_.clock().now(), .processor_s = processor_seconds()};
     member_.link().check();
     return member_.link().finished();
   }
@@ -136,15 +138,22 @@ class ServerLife {
   void report() {
     if (event_log_) event_log_->finish();
     if (live_) live_->finish();
+    const double passed = began_ ? seconds(member_.clock().now() - began_->at) : 0;
     out::print("server {}: {}, version {}\n", member_.rank(), shard_->describe(), shard_->version());
-    member_.link().report(member_.report_json(Json{
-        {"elements", shard_->elements()},
-        {"version", shard_->version()},
-        {"text", shard_->describe()},
-        {"busy_s", seconds(busy_)},
-        {"staleness",
-         json_of(shard_->staleness())}}.dump()));
+    Json json{{"elements", shard_->elements()},
+              {"version", shard_->version()},
+              {"text", shard_->describe()},
+              {"busy_s", seconds(busy_)},
+              {"staleness", json_of(shard_->staleness())}};
+    if (passed > 0) json["processors_used"] = (processor_seconds() - began_->processor_s) / passed;
+    member_.link().report(member_.report_json(json.dump()));
   }
+
+  /// When the shard had its parameters, and the process's processor time until then.
+  struct Began {
+    Moment at;
+    double processor_s = 0;
+  };
 
   Membership& member_;
   const JobOptions& job_;
@@ -158,6 +167,7 @@ class ServerLife {
   std::shared_ptr<Shard> shard_;    ///< shared with the membership
   bool whole_ = false;              ///< the shard has the whole state of its rank
   Nanoseconds busy_{0};             ///< time spent on frames and updates
+  std::optional<Began> began_;
 };
 
 MakeLife life_of(const Registry<Aggregator>& aggregators, const optim::OptimizerRegistry& optimizers) {

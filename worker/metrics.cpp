@@ -51,7 +51,8 @@ Nanoseconds MetricsWriter::communicated() const {
 
 void MetricsWriter::begin_step() {
   communicated_ = communicated();
-  if (!began_) began_ = {.at = member_.clock().now(), .delay_s = run_delay_seconds()};
+  if (!began_)
+    began_ = {.at = member_.clock().now(), .delay_s = run_delay_seconds(), .processor_s = processor_seconds()};
 }
 
 std::optional<double> MetricsWriter::run_delay() const {
@@ -59,6 +60,12 @@ std::optional<double> MetricsWriter::run_delay() const {
   if (!began_ || !began_->delay_s || !now) return std::nullopt;
   const double passed = seconds(member_.clock().now() - began_->at) * static_cast<double>(run_.threads);
   return passed > 0 ? std::optional(std::clamp((*now - *began_->delay_s) / passed, 0.0, 1.0)) : std::nullopt;
+}
+
+std::optional<double> MetricsWriter::processors_used() const {
+  if (!began_) return std::nullopt;
+  const double passed = seconds(member_.clock().now() - began_->at);
+  return passed > 0 ? std::optional((processor_seconds() - began_->processor_s) / passed) : std::nullopt;
 }
 
 void MetricsWriter::on_step(const StepReport& report) {
@@ -210,6 +217,7 @@ std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint6
   if (!bubbles_.values().empty()) json["bubble"] = quantiles(bubbles_.values());
   if (run_.tokens_per_sample > 0) json["tokens_per_sample"] = run_.tokens_per_sample;
   if (const std::optional<double> delay = run_delay()) json["run_delay"] = *delay;
+  if (const std::optional<double> used = processors_used()) json["processors_used"] = *used;
   if (gpu) {
     json["gpu"] = {{"name", gpu->name}, {"booked_peak", gpu->booked}};
     if (gpu->driver) json["gpu"]["driver"] = *gpu->driver;

@@ -74,10 +74,14 @@ class MetricsWriter final : public ReportListener {
   /// Share of the time since the first step began for which a computing thread had to wait for a processor.
   std::optional<double> run_delay() const;
 
-  /// When the first step began, and the process's run delay until then.
+  /// The processors that this process has used since the first step began, on average.
+  std::optional<double> processors_used() const;
+
+  /// When the first step began, and the process's run delay and processor time until then.
   struct Began {
     Moment at;
     std::optional<double> delay_s;
+    double processor_s = 0;
   };
 
   const Run run_;

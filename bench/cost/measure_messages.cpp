@@ -9,13 +9,12 @@
 #include <span>
 #include <utility>
 
-#include <time.h>
-
 #include <psring/bench/cost/measure_messages.h>
 #include <psring/bench/model_step.h>
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/memory_ledger.h>
+#include <psring/common/base/run_delay.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/net/address.h>
@@ -38,12 +37,6 @@ constexpr std::size_t kSizes[] = {64, 4096, 16384, 65536, 262144, 1048576};
 constexpr std::size_t kLargest = kSizes[std::size(kSizes) - 1];
 /// A link whose delay is long enough for both ends to fall asleep, as they do in a job.
 const net::LinkSpec kShape{10e9, std::chrono::microseconds(500)};
-
-double processor_seconds() {
-  timespec time{};
-  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
 
 /// The next frame. Throws timeout.
 Message next(Transport& transport) {

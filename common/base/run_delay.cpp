@@ -1,6 +1,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <time.h>
+
 #include <psring/common/base/run_delay.h>
 
 namespace psring {
@@ -15,6 +17,12 @@ std::optional<double> run_delay_seconds() {
     if (in >> ran_ns >> delayed_ns) sum = sum.value_or(0) + 1e-9 * delayed_ns;
   }
   return sum;
+}
+
+double processor_seconds() {
+  timespec time{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
 }  // namespace psring

@@ -15,8 +15,17 @@ StepFigures computing() {
           .exposed_s = 0.001,
           .memory_bytes = 20e6,
           .memory_bytes_per_s = 20e9,
+          .processors_used = 1.8,
           .threads = 2,
           .processors = 2};
+}
+
+/// A step that its floors were measured for, of 10 ms: the processors are busy for half of it, its worker waits.
+StepFigures waiting() {
+  StepFigures step = computing();
+  step.exposed_s = 0.008;
+  step.processors_used = 0.4;
+  return step;
 }
 
 /// On cards of 1 Gbit/s, 125 MB a second; a worker moves 5 MB: 40 ms.
@@ -48,6 +57,8 @@ TEST_CASE("a step that computes most of the time is bound by that") {
   CHECK(bound_of(step) == Bound::compute);
   step.exposed_s = 0.0051;
   CHECK(bound_of(step) == Bound::latency);
+  CHECK_THAT(line(step),
+             Contains("waits for 5.10 of 10.0 ms; floors in ms: processors 9.00, memory 1.00, compute 4.90 → "));
 }
 
 TEST_CASE("who waits where threads share processors waits for a processor") {
@@ -55,21 +66,29 @@ TEST_CASE("who waits where threads share processors waits for a processor") {
   step.exposed_s = 0.008;
   step.threads = 4;
   CHECK(bound_of(step) == Bound::processors);
-  CHECK(line(step, {.servers = 2}) == "waits for 8.00 of 10.0 ms → fewer --workers or --servers, or more processors");
+  CHECK(line(step, {.servers = 2}) ==
+        "waits for 8.00 of 10.0 ms; 2 processors work for 9.00 ms of it → fewer --workers or --servers, or more "
+        "processors");
   CHECK_THAT(line(step), Contains("fewer --workers, or more"));
   CHECK(not_comparable(step) == "4 threads on 2 processors");
+  step.processors_used = 0.99;  // they work for less than half of the step
+  CHECK(bound_of(step) == Bound::latency);
+  step.processors_used.reset();
+  CHECK(bound_of(step) == Bound::latency);
 }
 
 TEST_CASE("or for one that another program has") {
-  StepFigures step = computing();
-  step.exposed_s = 0.008;
+  StepFigures step = waiting();
   step.others = 0.2;
   CHECK(bound_of(step) == Bound::latency);
   CHECK(not_comparable(step).empty());
   step.others = 1.3;
   CHECK(bound_of(step) == Bound::processors);
-  CHECK(line(step) == "waits for 8.00 of 10.0 ms → end the other programs");
+  CHECK(line(step) == "waits for 8.00 of 10.0 ms; 2 processors work for 8.50 ms of it → end the other programs");
   CHECK(not_comparable(step) == "other programs took 1.3 of 2 processors");
+  step.others.reset();
+  CHECK(bound_of(step) == Bound::latency);
+  CHECK(not_comparable(step) == "the load of other programs is not known");
 }
 
 TEST_CASE("where the kernel counts the time without a processor, that decides") {
@@ -92,6 +111,7 @@ TEST_CASE("a worker that computes for longer than the others is named, and what 
   // --compute sleep:50ms --fault slow:worker:1=4x, with four workers and a server on two processors
   StepFigures step{.step_s = 0.2006,
                    .exposed_s = 0.1502,
+                   .processors_used = 1.5,
                    .threads = 1,
                    .processors = 2,
                    .run_delay = 0.001,
@@ -122,7 +142,8 @@ TEST_CASE("a worker that computes for longer than the others is named, and what 
     step.worker_bytes = 10e6;  // 80 ms
     CHECK(bound_of(step) == Bound::slowest_worker);
     CHECK_THAT(line(step), Contains("worker 1 computes"));
-    step.worker_bytes = 30e6;  // 240 ms
+    step.worker_bytes = 30e6;                        // 240 ms
+    CHECK(bound_of(step) == Bound::slowest_worker);  // no step is shorter than what bounds it
     step.step_s = 0.25;
     CHECK(bound_of(step) == Bound::worker_link);
     CHECK_THAT(line(step), Contains("the link alone needs 240.0 ms; the step took 250.0"));
@@ -154,8 +175,7 @@ TEST_CASE("a worker that computes for longer than the others is named, and what 
 }
 
 TEST_CASE("workers that wait while a server works are bound by the server") {
-  StepFigures step = computing();
-  step.exposed_s = 0.008;
+  StepFigures step = waiting();
   step.server_busy_s = 0.005;
   CHECK(bound_of(step) == Bound::server);
   CHECK(line(step, {.workers = 4, .servers = 1}) ==
@@ -164,6 +184,34 @@ TEST_CASE("workers that wait while a server works are bound by the server") {
   CHECK_THAT(line(step, {.workers = 2, .servers = 2}), Contains("→ more --server-threads"));
   step.server_busy_s = 0.0049;
   CHECK(bound_of(step) == Bound::latency);
+  step.server_busy_s = 0.006;
+  step.exposed_s = 0.003;  // workers compute for longer, and the server works meanwhile
+  CHECK(bound_of(step) == Bound::compute);
+}
+
+TEST_CASE("nothing bounds a step that is longer than the step, or shorter than half of it") {
+  StepFigures step = waiting();
+  step.sockets = true;
+  step.link_bytes_per_s = 125e6;
+  const auto all_floors = [&](double seconds) {
+    step.worker_bytes = 125e6 * seconds;
+    step.server_bytes = 125e6 * seconds;
+    step.memory_bytes = 20e9 * seconds;
+    step.server_busy_s = seconds;
+  };
+  for (const double seconds : {0.0049, 0.0101, 1.0}) {
+    all_floors(seconds);
+    CHECK(bound_of(step) == Bound::latency);
+  }
+  all_floors(0.0099);
+  CHECK(bound_of(step) == Bound::worker_link);
+  step.link_bytes_per_s.reset();
+  CHECK(bound_of(step) == Bound::server);
+  step.server_busy_s.reset();
+  CHECK(bound_of(step) == Bound::memory);
+  step.memory_bytes = 0;
+  CHECK(bound_of(step) == Bound::unknown);  // the rate of the sockets is not known
+  for (const Floor& floor : floors_of(step)) CHECK(floor.bound != Bound::worker_link);
 }
 
 TEST_CASE("memory traffic that takes half of a step bounds it, whether it computes or waits") {
@@ -175,9 +223,14 @@ TEST_CASE("memory traffic that takes half of a step bounds it, whether it comput
         "more samples");
   step.exposed_s = 0.009;
   CHECK(bound_of(step) == Bound::memory);
+  step.memory_bytes = 200e6;
+  CHECK(bound_of(step) == Bound::memory);
+  step.memory_bytes = 201e6;  // longer than the step: caches serve a part of it
+  CHECK(bound_of(step) == Bound::latency);
   step.memory_bytes = 99e6;
   CHECK(bound_of(step) == Bound::latency);
-  step.memory_bytes_per_s = 0;  // was not measured
+  step.memory_bytes = 100e6;
+  step.memory_bytes_per_s.reset();  // was not measured
   CHECK(bound_of(step) == Bound::latency);
 }
 
@@ -188,8 +241,7 @@ TEST_CASE("a link that carries longer than a worker computes bounds a step") {
   CHECK_THAT(line(step, {.gathers_twice = true}), Contains("--reshard-after-forward off"));
   step.exposed_s = 0.009;  // it computes for 41 ms, and what the link carries is behind that
   CHECK(bound_of(step) == Bound::compute);
-  CHECK(line(step) ==
-        "the link alone needs 40.0 ms; the step took 50.0 → all processors work: more of them, or a smaller --model");
+  CHECK(line(step) == "computes for 41.0 of 50.0 ms → all processors work: more of them, or a smaller --model");
 }
 
 TEST_CASE("the server's link, where that has more to carry") {
@@ -216,13 +268,17 @@ TEST_CASE("a link that has little to carry leaves delays") {
   CHECK(bound_of(step) == Bound::processors);
 }
 
-TEST_CASE("waiting for sockets of unknown rate counts for the busier link") {
+TEST_CASE("waiting for sockets of unknown rate has no known cause") {
   StepFigures step = linked();
-  step.link_bytes_per_s = 0;
-  CHECK(bound_of(step) == Bound::worker_link);
-  CHECK_THAT(line(step), Contains("waits for 40.0 of 50.0 ms"));
-  step.server_bytes = 6e6;
-  CHECK(bound_of(step) == Bound::server_link);
+  step.link_bytes_per_s.reset();
+  step.processors_used = 0.4;
+  CHECK(bound_of(step) == Bound::unknown);
+  CHECK(line(step) ==
+        "waits for 40.0 of 50.0 ms; floors in ms: processors 10.0, memory 1.00, compute 10.0 → --link, which has a "
+        "known rate, shows whether it is the network");
+  step.sockets = false;
+  CHECK(bound_of(step) == Bound::latency);
+  step.sockets = true;
   step.exposed_s = 0.020;
   CHECK(bound_of(step) == Bound::compute);
 }
@@ -236,6 +292,7 @@ TEST_CASE("each has a name") {
   CHECK(to_string(Bound::worker_link) == "worker link");
   CHECK(to_string(Bound::server_link) == "server link");
   CHECK(to_string(Bound::latency) == "latency");
+  CHECK(to_string(Bound::unknown) == "unknown");
 }
 
 TEST_CASE("memory is measured once for each power of two") {

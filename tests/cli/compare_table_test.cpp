@@ -32,7 +32,7 @@ Summary summary(std::uint64_t bytes, double step_s = 0.004) {
   for (const char* process : {"worker 0", "worker 1", "server 0"}) {
     run.memory.push_back({process, "parameters", bytes, bytes});
     run.memory.push_back({process, "gradients", bytes, bytes});
-    run.memory.push_back({process, "activations", 1000, std::nullopt});
+    run.memory.push_back({process, "activations", 1000, 1000});
     run.system_memory.rss[process] = 4 * bytes;
     run.system_memory.pss[process] = 3 * bytes;
   }
@@ -50,7 +50,8 @@ Row row(const std::string& label, const std::vector<Summary>& runs, std::size_t 
           .runs = runs,
           .equality = Equality::same_bits,
           .largest_difference = 0.0,
-          .processors = 8};
+          .processors = 8,
+          .others = std::vector<std::optional<double>>(runs.size(), 0.0)};
 }
 
 std::size_t widest(const std::string& text) {
@@ -154,6 +155,29 @@ TEST_CASE("predicted steps come first, and what was measured here beside them") 
   CHECK(widest(legend(rows)) <= kTableColumns);
 }
 
+TEST_CASE("a role is as predicted only if each of its figures is, in each run") {
+  Summary whole = summary(1'000'000);
+  whole.memory.push_back({"server 0", "staging", 0, std::nullopt});  // nothing is booked: that needs no formula
+  Summary part = whole;
+  part.memory.push_back({"server 0", "communication", 8, std::nullopt});
+  part.bytes.push_back({"servers", "replicated", 8, std::nullopt});
+  CHECK(memory_ok(row("ps", {whole, whole}), kServers) == true);
+  for (const std::vector<Summary>& runs : {std::vector{part}, {whole, part}}) {
+    const Row incomplete = row("ps", runs);
+    CHECK(memory_ok(incomplete, kServers) == std::nullopt);
+    CHECK(bytes_ok(incomplete, kServers) == std::nullopt);
+    CHECK(memory_ok(incomplete, kWorkers) == true);
+    CHECK(bytes_ok(incomplete, kWorkers) == true);
+    CHECK_THAT(main_table({incomplete}).plain(kTableColumns), Contains("4000000 —    1.9 —\n"));
+    CHECK(incomplete.ok());
+  }
+  Summary wrong = part;
+  wrong.memory.front().peak += 1;  // of worker 0
+  wrong.memory.back().predicted = 9;
+  CHECK(memory_ok(row("ps", {part, wrong}), kServers) == false);
+  CHECK(memory_ok(row("ps", {part, wrong}), kWorkers) == false);
+}
+
 TEST_CASE("where no row has an accuracy there is the loss") {
   Summary run = summary(1000);
   run.test_accuracy.reset();
@@ -250,7 +274,7 @@ TEST_CASE("--wide: every process, formulas and differences, equal processes in o
   CHECK_THAT(text, Contains("ps       2 workers  parameters   1000    1000         +0\n"));
   CHECK_THAT(text, Contains("odd       worker 0  parameters   1000    1000         +0\n"));
   CHECK_THAT(text, Contains("odd       worker 1  parameters   1250    1000       +250\n"));
-  CHECK_THAT(text, Contains("ps        server 0 activations   1000       —          —\n"));
+  CHECK_THAT(text, Contains("ps        server 0 activations   1000    1000         +0\n"));
   CHECK_THAT(text, Contains("ps         servers      sent         2000    2000         +0\n"));
 }
 

@@ -159,6 +159,7 @@ TEST_CASE("speeds of this host") {
   CHECK(warns(judge_accelerators({}, "built without CUDA", true)));
   CHECK(is_ok(judge_other_load(0.2)));
   CHECK(warns(judge_other_load(0.3)));
+  CHECK(warns(judge_other_load(std::nullopt)));
   CHECK(is_ok(judge_loopback(good_link())));
   LinkFigures slow = good_link();
   slow.receiving_bytes_per_s = 4e8;
