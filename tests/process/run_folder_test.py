@@ -47,8 +47,8 @@ class Compare(ProgramTest):
         self.assertLessEqual(max(map(len, text.splitlines()[:-1])), 100)  # the last is a path
         self.assertNotIn("✗", table)
         head = re.split(r" {1,}", table.splitlines()[0])
-        self.assertEqual(head, ["strategy", "samples/s", "ms/step", "exposed", "bytes/step", "peak", "MiB", "equal", "acc",
-                                "bound", "by"])
+        self.assertEqual(head, ["strategy", "cluster", "samples/s", "ms/step", "exposed", "bytes/step", "peak", "MiB", "equal",
+                                "acc", "bound", "by"])
         self.assertRegex(table, rf"(?m)^single .* 0 ✓ .* — +[\d.]+ +{BOUND}$")
         self.assertRegex(table, rf"(?m)^ps .* 8192 ✓ .* = +[\d.]+ +{BOUND}$")
         self.assertRegex(table, r"(?m)^  servers +16384 ✓ +\d+\.\d ✓$")
@@ -380,7 +380,7 @@ class Sweep(ProgramTest):
         result = self.run_program("psring", "compare", "--data", "synthetic", "--model", "mlp:64-64-4", "--strategies", "ddp",
                                   "--workers", workers, "--global-batch", 8 * workers, "--steps", 5, "--out", "cmp")
         self.assert_done(result)
-        self.assertRegex(result.out, r"(?m)^ddp +\d+\* +[\d.]+\* +[\d.]+\* ")
+        self.assertRegex(result.out, r"(?m)^ddp +[\d.]+ +\d+\* +[\d.]+\* +[\d.]+\* ")
         text = " ".join(result.out.split())
         self.assertIn("*: not comparable", text)
         self.assertRegex(text, rf"times are not comparable: {workers} threads on {workers // 2} processors?")
