@@ -84,13 +84,6 @@ JobOptions job_of(const PlanInput& input, const MeshWord& word, const worker::St
   return job;
 }
 
-/// The processes that cut each unit.
-std::size_t owners_of(const JobOptions& job, const worker::StrategyKind& kind, const bench::Mesh& mesh) {
-  if (kind.servers) return job.servers;
-  if (!kind.ring) return 1;
-  return job.shard_group == "host" ? mesh.workers_per_host : job.shard_owners().value_or(job.data_workers());
-}
-
 /// The costs of the reference machine's messages. The cost of a device's update is not known, and left out; a host has
 /// a processor for each of its processes.
 bench::HostCosts reference_costs(const PlanRow& row, const optim::Optimizer& rule, const bench::Mesh& mesh) {

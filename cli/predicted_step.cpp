@@ -12,6 +12,8 @@
 #include <psring/cli/summary_text.h>
 #include <psring/cli/sweep.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/spec.h>
+#include <psring/optim/job_optimizer.h>
 #include <psring/worker/pace.h>
 
 namespace psring::cli {
@@ -116,7 +118,8 @@ void StepPredictor::measure(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     if (!obstacle(row.entry).empty()) continue;
     const JobOptions job = on_hosts(row.entry);
-    updates.insert(bench::update_line(job));
+    updates.insert(bench::update_line(Spec::parse("--optimizer", job.optimizer).name(),
+                                      *optim::make_optimizer(app_.optimizers(), job)));
     if (!row.entry.kind->one_worker) ways.insert(way_of(job, *row.entry.kind));
     if (sleeps(job))
       any_sleeps = true;
@@ -125,7 +128,7 @@ void StepPredictor::measure(const std::vector<Row>& rows) {
   }
   if (updates.empty()) return;
   bench::Measured measured;
-  bench::measure_updates(measured, updates);
+  bench::measure_updates(app_.optimizers(), measured, updates);
   bench::measure_aggregation(measured);
   if (!ways.empty()) bench::measure_messages(kMessageMeasure, measured, ways);
   fit_.lines = bench::fit_lines(measured);
@@ -153,7 +156,9 @@ PredictedStep StepPredictor::predict(const JobOptions& job, const worker::Strate
     return passes == computing_.end() ? 0.0 : passes->second.seconds(pass);
   };
   const auto stages = bench::make_workloads(job, app_.worker_registries(), owners_of(job, kind, mesh), time);
-  const bench::StepEstimate step = bench::estimate_step(job, kind, stages, mesh, bench::fitted_costs(fit_, job, true));
+  const auto rule = optim::make_optimizer(app_.optimizers(), job);
+  const bench::StepEstimate step =
+      bench::estimate_step(job, kind, stages, mesh, bench::fitted_costs(fit_, job, kind, *rule, mesh));
   return {.step_s = step.step_s, .compute_s = step.compute_s, .exposed_s = step.exposed_s, .bound = step.bound};
 }
 
