@@ -17,8 +17,12 @@ bool oversubscribed(const StepFigures& step) {
   return static_cast<double>(step.threads) + step.others.value_or(0) > static_cast<double>(step.processors) + kNoise;
 }
 
-/// Returns whether workers wait for processors: as the kernel counts it, or else by the number of threads.
-bool crowded(const StepFigures& step) { return step.run_delay ? *step.run_delay >= kDelayed : oversubscribed(step); }
+/// Returns whether workers wait for processors: as the kernel counts it, or else by the number of threads. A worker
+/// that sleeps for half of the step needs no processor then.
+bool crowded(const StepFigures& step) {
+  if (step.sleeps && step.slowest_busy_s - step.slowest_delay_s >= step.step_s / 2) return false;
+  return step.run_delay ? *step.run_delay >= kDelayed : oversubscribed(step);
+}
 
 /// Returns whether one worker computes for longer than the others, and not for lack of a processor.
 bool has_straggler(const StepFigures& step) {

@@ -283,6 +283,21 @@ TEST_CASE("waiting for sockets of unknown rate has no known cause") {
   CHECK(bound_of(step) == Bound::compute);
 }
 
+TEST_CASE("a sleep is no wait for a processor, however many other programs run") {
+  StepFigures step = computing();
+  step.sleeps = true;
+  step.slowest_busy_s = 0.009;
+  step.slowest_delay_s = 0.002;
+  step.run_delay = 0.2;
+  step.others = 2;
+  CHECK(bound_of(step) == Bound::compute);
+  step.slowest_delay_s = 0.0045;
+  CHECK(bound_of(step) == Bound::processors);
+  step.slowest_delay_s = 0.002;
+  step.sleeps = false;
+  CHECK(bound_of(step) == Bound::processors);
+}
+
 TEST_CASE("each has a name") {
   CHECK(to_string(Bound::compute) == "compute");
   CHECK(to_string(Bound::slowest_worker) == "slowest worker");
