@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
   std::mutex printing;
   {
     std::vector<std::jthread> threads;
-    for (unsigned i = 0; i < usable_processors(); ++i)
+    for (unsigned i = 0; i < psring::usable_processors(); ++i)
       threads.emplace_back([&] {
         psring::test::Examiner examiner;
         for (std::uint64_t n = next++; n < *seeds; n = next++) {
