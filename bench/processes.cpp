@@ -44,9 +44,8 @@ std::string Servers::start(ServerPlan plan) {
                                 "--threads",
                                 std::to_string(plan.threads),
                                 "--lr",
-                                fmt::format("{}", plan.lr),
-                                "--elements"};
-  for (const std::size_t elements : plan.elements) argv.push_back(std::to_string(elements));
+                                fmt::format("{}", plan.lr)};
+  for (const std::size_t elements : plan.elements) argv.insert(argv.end(), {"--elements", std::to_string(elements)});
   return start_listening(cluster_, name, std::move(argv), clock_.now() + std::chrono::seconds(30), clock_);
 }
 

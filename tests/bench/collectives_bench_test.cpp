@@ -94,8 +94,9 @@ std::vector<pid_t> processes_with(const std::string& word) {
     const std::string name = entry.path().filename();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     std::ifstream file(entry.path() / "cmdline");
-    const std::string line((std::istreambuf_iterator<char>(file)), {});
-    if (line.find(word) != std::string::npos) found.push_back(std::stoi(name));
+    std::ostringstream line;
+    line << file.rdbuf();  // nothing, if the process has ended meanwhile
+    if (line.str().find(word) != std::string::npos) found.push_back(std::stoi(name));
   }
   return found;
 }

@@ -112,7 +112,7 @@ TEST_CASE("errors of the command line are ours") {
   CHECK(line_of_words({"--workers", "2", "--workers", "3"}) == "--workers: given twice");
   CHECK(line_of_words({"--workers"}) == "--workers: expected a value");
   CHECK(line_of_words({"--init", ""}) == "--init: expected a value, got ''");
-  CHECK(line_of_words({"--init="}) == "--init: expected a value");
+  CHECK(line_of_words({"--init="}) == "--init: expected a value, got ''");
   CHECK(line_of_words({"--nesterov=banana"}) == "--nesterov: cannot be 'banana'");
   CHECK(line_of_words({"--banana", "2", "--steps", "2"}) == "unknown argument '--banana'; --help lists all options");
 }

@@ -238,7 +238,8 @@ void check_predicted(const JobRun& run) {
   CHECK(run.servers_received == run.steps * run.predicted.server_receives.value());
   CHECK(run.servers_sent == run.steps * run.predicted.server_sends.value());
   for (const auto& peaks : run.server_peaks)
-    for (const auto& [category, bytes] : run.predicted.server_memory) CHECK(peaks.at(category) == bytes);
+    for (const auto& [category, bytes] : run.predicted.server_memory)
+      if (category != Category::communication) CHECK(peaks.at(category) == bytes);  // copies of answers: process tests
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ TEST_CASE("a job with followers: bits, bytes, memory, and what followers have") 
   CHECK(made.servers_replicated == made.servers_received);
   REQUIRE(made.server_peaks.size() == 4);
   for (const auto& peaks : made.server_peaks)
-    for (const auto& [category, bytes] : made.predicted.server_memory) CHECK(peaks.at(category) == bytes);
+    for (const auto& [category, bytes] : made.predicted.server_memory)
+      if (category != Category::communication) CHECK(peaks.at(category) == bytes);  // a follower copies what it keeps
   REQUIRE(made.server_states.size() == 4);
   for (std::size_t rank = 0; rank < 2; ++rank) {
     CHECK_FALSE(made.server_states[rank].empty());

@@ -310,7 +310,8 @@ class Job {
         const auto values = part.values.bytes();
         result.server_states[rank].append(reinterpret_cast<const char*>(values.data()), values.size());
       }
-    for (const Category category : {Category::parameters, Category::gradients, Category::optimizer})
+    for (const Category category :
+         {Category::parameters, Category::gradients, Category::optimizer, Category::communication})
       result.server_peaks[rank][category] = memory.peak_bytes(category);
   }
 
