@@ -25,7 +25,7 @@ Fd listen_at(const std::string& text) {
   try {
     return net::listen_tcp(endpoint.host, endpoint.port);
   } catch (const Error& error) {
-    fail(ErrorKind::usage, "--listen {}: {}", text, error.what());
+    fail(error.kind(), "--listen {}: {}", text, error.what());
   }
 }
 
