@@ -65,6 +65,7 @@ class Columns final : public CLI::Formatter {
   }
   static bool is_shown(const CLI::App* command, const CLI::Option* option, CLI::AppFormatMode mode) {
     if (command->get_help_all_ptr() == nullptr || mode == CLI::AppFormatMode::All) return true;
+    if (option->get_group() == kSeldomUsed) return false;
     const options::Option* const row = options::find(option->get_single_name());
     return row == nullptr || row->everyday;
   }

@@ -12,6 +12,9 @@ class App;
 
 namespace psring::cli {
 
+/// The group of a command's own options that --help leaves out, and --help-all shows.
+inline constexpr const char* kSeldomUsed = "Seldom used";
+
 /// Columns of the help text: the default width of a terminal.
 inline constexpr std::size_t kHelpColumns = 80;
 

@@ -10,6 +10,7 @@
 
 #include <psring/cli/check/temporary_folder.h>
 #include <psring/cli/ending.h>
+#include <psring/cli/help.h>
 #include <psring/cli/launch.h>
 #include <psring/cli/live_view.h>
 #include <psring/cli/parts.h>
@@ -166,8 +167,9 @@ void print_awaited(const LaunchOptions& options, const std::string& endpoint) {
 }  // namespace
 
 void add_same_build(const Flags& command, bool& same_build) {
-  command.add_switch("--same-build", same_build,
-                     "refuse processes of another build of psring (a warning tells of them)");
+  command
+      .add_switch("--same-build", same_build, "refuse processes of another build of psring (a warning tells of them)")
+      .set_group(kSeldomUsed);
 }
 
 LaunchResult launch(const JobOptions& wanted, const LaunchOptions& options, const Invocation& invocation,

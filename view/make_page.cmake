@@ -1,5 +1,5 @@
-# Bundles the page view/web/NAME with ESBUILD, and writes it into OUT as the bytes of the C++ array psring::view::ARRAY.
-# The page is one file without references to others.
+# Bundles the page view/web/NAME with ESBUILD into NAME.html beside OUT, one file without references to others, and writes
+# its bytes into OUT as the C++ array psring::view::ARRAY.
 set(web ${CMAKE_CURRENT_LIST_DIR}/web)
 
 # bundled(VARIABLE ARGUMENT...): what esbuild prints for these arguments.
@@ -53,6 +53,8 @@ file(READ ${web}/page.html page)
 foreach(part POLICY TITLE STYLE DATA SCRIPT)  # the script last: it may hold any text
   string(REPLACE "__${part}__" "${${part}}" page "${page}")
 endforeach()
+get_filename_component(folder ${OUT} DIRECTORY)
+file(WRITE ${folder}/${NAME}.html "${page}")
 string(HEX "${page}" bytes)
 string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
 file(WRITE ${OUT} "#include <psring/view/page_bytes.h>\n\nnamespace psring::view {\n

@@ -49,7 +49,7 @@ class Help(ProgramTest):
             with self.subTest(words):
                 text = self.help(*words)
                 self.assertRegex(text, r"(?m)^Exit status:$")
-                for status in ("0", "1", "2", "3", "4", "5", "6", "129, 130, 138, 143"):
+                for status in ("0", "1", "2", "3", "4", "5", "6", "129, 130, 131, 138, 143"):
                     self.assertRegex(text, rf"(?m)^  {status} +\S")
 
     def test_names(self):

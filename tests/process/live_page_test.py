@@ -1,15 +1,14 @@
 """The page of the live view: a headless Chromium reads it from a small server that plays recorded states."""
 
 import json
-import pathlib
 import unittest
 
 from browser import CHROMIUM, Browser
 from live_server import LiveServer, snapshot
 from page_checks import check_contrast, check_keyboard, check_saved_figures
-from support import until
+from support import BIN, until
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "view" / "page" / "live.html"
+PAGE = BIN.parent / "view" / "live.html"
 MOST_BYTES = 1_500_000
 NASTY = "x<script>alert(1)</script><img src=x onerror=alert(2)>"
 
