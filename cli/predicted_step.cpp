@@ -42,6 +42,7 @@ bool fits_here(const JobOptions& job, const App& app) {
   alone.global_batch = micro_batch_of(job);
   alone.accumulate = 1;
   alone.data = "synthetic";
+  alone.resume.clear();
   const double host = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   return static_cast<double>(job_memory(alone, 1, app).process_bytes()) <= host;
 }

@@ -102,7 +102,7 @@ void print_stages(const worker::TrainSetup& setup) {
 void print_other_model(const JobOptions& job) {
   if (job.init.empty()) return;
   if (const auto other = worker::other_model_of_file(worker::TensorFile(job.init), job.model))
-    fmt::print("--init {}: was saved by --model {}\n", job.init, *other);
+    out::print("--init {}: was saved by --model {}\n", job.init, *other);
 }
 
 void print_plan(const worker::TrainSetup& setup) {

@@ -186,7 +186,11 @@ std::string loopback_address() {
   const auto has = [](const char* wanted) {
     return find_local([&](const LocalAddress& address) { return address.text == wanted; }).has_value();
   };
-  return !has("127.0.0.1") && has("::1") ? "::1" : "127.0.0.1";
+  try {
+    return !has("127.0.0.1") && has("::1") ? "::1" : "127.0.0.1";
+  } catch (const Error&) {
+    return "127.0.0.1";  // no descriptor is left to ask with: who listens next says so
+  }
 }
 
 std::string interface_of(const std::string& address) {

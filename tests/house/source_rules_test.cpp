@@ -198,11 +198,18 @@ std::vector<std::string> long_sources(const Files& files, const std::set<std::st
 }
 
 /// Sources that read the system's own files (/proc, /sys) with std::ifstream.
-const std::set<std::string> kSystemReaders = {
-    "bench/report.cpp",           "cli/control_group.cpp",       "cli/doctor_checks.cpp",
-    "cli/doctor_network.cpp",     "cli/other_load.cpp",          "cli/tasks.cpp",
-    "common/base/run_delay.cpp",  "common/device/processor.cpp", "common/net/host.cpp",
-    "common/proc/memory_log.cpp", "view/live/run_files.cpp"};
+const std::set<std::string> kSystemReaders = {"bench/report.cpp",
+                                              "cli/check/descendants.cpp",
+                                              "cli/doctor_checks.cpp",
+                                              "cli/doctor_network.cpp",
+                                              "cli/other_load.cpp",
+                                              "cli/tasks.cpp",
+                                              "common/base/control_group.cpp",
+                                              "common/base/run_delay.cpp",
+                                              "common/device/processor.cpp",
+                                              "common/net/host.cpp",
+                                              "common/proc/memory_log.cpp",
+                                              "view/live/run_files.cpp"};
 
 /// std::ifstream waits for the writer of a named pipe, and reads a folder as an empty file.
 std::vector<std::string> unchecked_readers(const Files& files, const std::set<std::string>& system_readers) {

@@ -73,7 +73,7 @@ class LaunchChecks(ProgramTest):
                                 ("--listen", ["watch", "done"])):
                 with self.subTest(words[0], flag=flag):
                     result = self.run_program("psring", *words, flag, taken)
-                    self.assert_refused(result, 2, f"{flag} {taken}: ", "Address already in use")
+                    self.assert_refused(result, 3 if words[0] == "watch" else 2, f"{flag} {taken}: ", "Address already in use")
                     self.assertEqual(result.err.count("--"), 1, result.err)
             self.assertFalse((self.folder / "run" / "run.json").exists())
 
