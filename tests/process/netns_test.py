@@ -278,7 +278,7 @@ class Tuning(TwoHosts):
         self.assertEqual(both["all_reduce"], self.fits()[1]["all_reduce"])
         # The loaders of both commands take the file.
         plan = self.run_program("psring", "plan", *TINY, "--strategies", "ddp", "--hosts", 2, "--fit", self.FIT[0], "--compute", "sleep:1ms")
-        self.assert_done(plan)
+        self.assert_refused(plan, 2, "--fit: has no hop.ring.tcp")
         self.assert_done(self.train(*TINY, "--strategy", "ddp", "--workers", 2, "--transport", "tcp", "--steps", 3, "--tuning", self.FIT[0],
                                     "--out", "tuned"))
 

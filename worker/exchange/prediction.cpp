@@ -41,12 +41,13 @@ OwnedElements owned_by(const Layout& layout, std::size_t server) {
 }
 
 /// Copies of the values that each worker was sent last, of workers whose memory the server has no access to. Nothing if
-/// that depends on the hosts of the processes.
+/// that depends on the hosts of the processes, or on which answers a host's workers take from memory.
 std::optional<std::uint64_t> answer_copies(const Plan& plan, const OwnedElements& owned) {
   const JobOptions& job = plan.job;
   if (plan.consistency.exact() || job.optimizer_on != "server" || plan.remedy.keeps_answers()) return 0;
   const bool none_shares = job.transport == "tcp" || !job.link.empty();
-  if (!none_shares && !plan.place.one_host) return std::nullopt;
+  if (!none_shares && (!plan.place.one_host || plan.layout.gradient_type != plan.layout.parameter_type))
+    return std::nullopt;
   const std::size_t own = owned.server >= job.standalone_servers() ? 1 : 0;  // of the same process
   const std::uint64_t far = none_shares ? plan.workers - own : 0;
   return far * owned.trained * size_bytes(plan.layout.parameter_type);
