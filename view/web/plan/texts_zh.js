@@ -11,11 +11,11 @@ export const zh = {
   leftOut: "略去", planned: "所规划的", show: "显示",
 
   curvesTitle: (option) => `随${option}变化的曲线`,
-  curvesNote: "一条曲线是一个策略，加上它的 server 数的规则，或主机内的分片组（混合分片：group=host）。桶、预取和微批取每一点上最好的。圆圈标出所显示的两条曲线的交点。按一个名称可显示或隐藏它的曲线。",
+  curvesNote: "一条曲线是一个策略，加上它的 server 数的规则，或主机内的切分组（混合切分：group=host）。桶、预取和微批取每一点上最好的。圆圈标出所显示的两条曲线的交点。按一个名称可显示或隐藏它的曲线。",
   options: {
     hosts: "主机数", "workers-per-host": "每台主机的 worker 数", "link-within": "主机内链路", "link-between": "主机间链路", tflops: "worker 的 TFLOP/s", memory: "内存上限",
     model: "模型", servers: "server 数", "global-batch": "全局批量", "batch-size": "worker 的批量", accumulate: "微批数", bucket: "桶", prefetch: "预取",
-    "shard-group": "分片组", compress: "压缩", precision: "精度", optimizer: "优化器", units: "单元",
+    "shard-group": "切分组", compress: "压缩", precision: "精度", optimizer: "优化器", units: "单元",
   },
   stepFigure: "每步时间", stepAxis: "毫秒/步", stepCaption: "对数坐标。一个 server 是瓶颈，时间随 worker 数增长；s 个 server 分担它；环的时间几乎不变。",
   rateFigure: (unit) => `每台主机每秒的${unit}`, rateCaption: "各行按此排序：独立的 server 需要自己的主机和网卡，所以算一台主机。", samples: "样本数", tokens: " token 数",
