@@ -1,13 +1,17 @@
 // Whole jobs over bad networks, one for each seed. `scripts/simulate` runs more of them.
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/error.h>
 #include <psring/tests/simulate/simulation.h>
+#include <psring/tests/support/job_names.h>
 
 using namespace psring;
 using test::Bug;
@@ -58,4 +62,32 @@ TEST_CASE("seeds draw all ways of training") {
     ways.insert(scenario.job.strategy + scenario.job.consistency + scenario.job.optimizer_on);
   }
   CHECK(ways.size() == 14);
+}
+
+TEST_CASE("500 processes train over links with little room") {
+  view::SimulatedJobOptions options;
+  options.job.model = "mlp:6-3";
+  options.job.data = "synthetic:samples=1000";
+  options.job.global_batch = 1000;
+  options.job.steps = 2;
+  options.job.algorithm = "star";
+  options.network.link = {1e9, std::chrono::microseconds(10)};
+  options.network.link_bytes = 1200;
+  const auto run = [&](const char* strategy, std::size_t workers, std::size_t servers, const char* recovery) {
+    options.job.strategy = strategy;
+    options.job.workers = workers;
+    options.job.servers = servers;
+    options.job.recovery = recovery;
+    options.network.peers = view::peers_of(options.job);
+    return view::simulate(options, test::built_in_names().of_job());
+  };
+  const SimulatedRun ps = run("ps", 450, 50, "servers");
+  const SimulatedRun ddp = run("ddp", 450, 0, "workers");
+  for (const SimulatedRun* each : {&ps, &ddp}) {
+    REQUIRE(each->workers.size() == 450);
+    for (const SimulatedRun::Worker& worker : each->workers) {
+      REQUIRE(worker.steps == std::vector<std::uint64_t>{0, 1});
+      REQUIRE(worker.parameters == ddp.workers[0].parameters);
+    }
+  }
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include <psring/common/net/sim/event_queue.h>
@@ -10,16 +11,23 @@
 
 namespace psring::net {
 
+/// A direction of a link: the places of the sender and the receiver.
+using SimulatedLink = std::pair<std::size_t, std::size_t>;
+
 /// The bounded buffer of one direction of a simulated link, and the frames that wait for room in it.
 class SimulatedBuffer {
  public:
+  /// `freed` gets the link whenever a message leaves its buffer.
+  SimulatedBuffer(SimulatedLink link, std::shared_ptr<std::set<SimulatedLink>> freed)
+      : room_(std::make_shared<Room>(link, std::move(freed))) {}
+
   /// Returns true if the frame fits now: a frame that is larger than the buffer fits if the buffer is empty.
   bool fits(std::size_t frame_bytes, std::size_t buffer_bytes) const {
-    return *used_ == 0 || *used_ + frame_bytes <= buffer_bytes;
+    return room_->used == 0 || room_->used + frame_bytes <= buffer_bytes;
   }
   /// The message occupies the buffer until its holder, which becomes a lease, is dropped.
   void occupy(Message& message, std::size_t bytes) const {
-    message.holder = std::make_shared<const Lease>(used_, bytes, std::move(message.holder));
+    message.holder = std::make_shared<const Lease>(room_, bytes, std::move(message.holder));
   }
   /// Ends the lease of a message that a buffer holds; the message keeps its payload.
   static void release(Message& message) {
@@ -29,21 +37,31 @@ class SimulatedBuffer {
   std::deque<SimulatedEvent> waiting;  ///< departures of frames without room, in order
 
  private:
+  struct Room {
+    Room(SimulatedLink of, std::shared_ptr<std::set<SimulatedLink>> notes) : link(of), freed(std::move(notes)) {}
+
+    const SimulatedLink link;
+    const std::shared_ptr<std::set<SimulatedLink>> freed;  ///< shared with all buffers of the network
+    std::size_t used = 0;                                  ///< bytes
+  };
   struct Lease {
-    Lease(std::shared_ptr<std::size_t> buffer, std::size_t size, std::shared_ptr<const void> data)
-        : used(std::move(buffer)), bytes(size), payload(std::move(data)) {
-      *used += bytes;
+    Lease(std::shared_ptr<Room> buffer, std::size_t size, std::shared_ptr<const void> data)
+        : room(std::move(buffer)), bytes(size), payload(std::move(data)) {
+      room->used += bytes;
     }
-    ~Lease() { *used -= bytes; }
+    ~Lease() {
+      room->used -= bytes;
+      room->freed->insert(room->link);
+    }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
 
-    const std::shared_ptr<std::size_t> used;
+    const std::shared_ptr<Room> room;
     const std::size_t bytes;
     const std::shared_ptr<const void> payload;
   };
 
-  std::shared_ptr<std::size_t> used_ = std::make_shared<std::size_t>(0);  ///< bytes; shared with the leases
+  std::shared_ptr<Room> room_;  ///< shared with the leases
 };
 
 }  // namespace psring::net

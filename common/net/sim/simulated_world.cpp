@@ -59,7 +59,7 @@ bool SimulatedWorld::send(std::size_t from, std::size_t to, const FrameHeader& h
   const Moment departure = local ? now_ : link(from, to).depart(kHeaderBytes + payload.size(), now_);
   if (options_.listener != nullptr) options_.listener->on_send(from, to, message->header, now_, departure);
   if (!local) peers_[from].waiting_bytes[to] += payload.size();
-  if (local && options_.link_bytes > 0) buffers_[{from, to}].occupy(*message, 0);
+  if (local && options_.link_bytes > 0) buffer({from, to}).occupy(*message, 0);
   events_.add({.time = departure,
                .kind = local ? SimulatedEvent::Kind::arrives : SimulatedEvent::Kind::departs,
                .from = from,
@@ -111,6 +111,7 @@ SimulatedWorld::End SimulatedWorld::end(std::size_t place) {
   last_progress_ = now_;
   if (!self.dead || !self.returns || self.stuck) {
     self.ended = true;
+    free_links_of(place);
     return self.dead ? End::died : End::done;
   }
   self.away = true;
@@ -186,32 +187,33 @@ void SimulatedWorld::happen(const SimulatedEvent& event) {
 /// The frame has left the sender's card, if the link's buffer has room for it.
 void SimulatedWorld::leave(const SimulatedEvent& departure) {
   if (options_.link_bytes > 0 && !peers_[departure.to].ended) {
-    SimulatedBuffer& buffer = buffers_[{departure.from, departure.to}];
+    SimulatedBuffer& room = buffer({departure.from, departure.to});
     const std::size_t bytes = kHeaderBytes + departure.message->payload.size();
-    if (!buffer.waiting.empty() || !buffer.fits(bytes, options_.link_bytes)) {
-      buffer.waiting.push_back(departure);
-      ++blocked_;
-      return;
-    }
+    if (!room.waiting.empty() || !room.fits(bytes, options_.link_bytes)) return room.waiting.push_back(departure);
   }
   depart(departure);
 }
 
 /// Lets frames leave for which there is room now. Frames of a sender that has died meanwhile are dropped.
 void SimulatedWorld::leave_blocked() {
-  if (blocked_ == 0) return;
-  for (auto& [link, buffer] : buffers_) {
-    while (!buffer.waiting.empty()) {
-      const SimulatedEvent departure = buffer.waiting.front();
+  while (!freed_->empty()) {
+    SimulatedBuffer& room = buffer(freed_->extract(freed_->begin()).value());
+    while (!room.waiting.empty()) {
+      const SimulatedEvent departure = room.waiting.front();
       const SimulatedPeer& from = peers_[departure.from];
       const bool sent = !from.dead && from.incarnation == departure.from_life;
       const std::size_t bytes = kHeaderBytes + departure.message->payload.size();
-      if (sent && !peers_[departure.to].ended && !buffer.fits(bytes, options_.link_bytes)) break;
-      buffer.waiting.pop_front();
-      --blocked_;
+      if (sent && !peers_[departure.to].ended && !room.fits(bytes, options_.link_bytes)) break;
+      room.waiting.pop_front();
       if (sent) depart(departure);
     }
   }
+}
+
+/// Has `leave_blocked` look at the links of a peer that is gone.
+void SimulatedWorld::free_links_of(std::size_t place) {
+  for (const auto& [link, room] : buffers_)
+    if ((link.first == place || link.second == place) && !room.waiting.empty()) freed_->insert(link);
 }
 
 void SimulatedWorld::depart(const SimulatedEvent& departure) {
@@ -226,7 +228,7 @@ void SimulatedWorld::begin_travel(const SimulatedEvent& departure) {
   const std::size_t bytes = kHeaderBytes + departure.message->payload.size();
   const Moment time = link(departure.to, departure.from).arrive(bytes, now_);
   wire_.carry(*departure.message, [&](Nanoseconds extra_delay, std::shared_ptr<Message> message) {
-    if (options_.link_bytes > 0) buffers_[{departure.from, departure.to}].occupy(*message, bytes);
+    if (options_.link_bytes > 0) buffer({departure.from, departure.to}).occupy(*message, bytes);
     SimulatedEvent arrival = departure;
     arrival.kind = SimulatedEvent::Kind::arrives;
     arrival.time = time + extra_delay;
@@ -240,6 +242,7 @@ void SimulatedWorld::kill(std::size_t place, std::optional<Nanoseconds> returns_
   last_progress_ = now_;
   if (self.ended || self.away || self.dead) return;
   self.dead = true;
+  free_links_of(place);
   if (options_.listener != nullptr) options_.listener->on_death(place, now_);
   self.returns.reset();
   if (returns_after) self.returns = now_ + *returns_after;

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -72,6 +73,8 @@ class SimulatedWorld {
   void happen(const SimulatedEvent& event);
   void leave(const SimulatedEvent& departure);
   void leave_blocked();
+  SimulatedBuffer& buffer(SimulatedLink link) { return buffers_.try_emplace(link, link, freed_).first->second; }
+  void free_links_of(std::size_t place);
   void depart(const SimulatedEvent& departure);
   void begin_travel(const SimulatedEvent& departure);
   void find_deadlock();
@@ -86,8 +89,9 @@ class SimulatedWorld {
   EventQueue events_{draws_};
   LossyWire wire_;
   std::deque<SimulatedPeer> peers_;                                         ///< by place
-  std::map<std::pair<std::size_t, std::size_t>, SimulatedBuffer> buffers_;  ///< by sender and receiver; bounded links
-  std::size_t blocked_ = 0;                                                 ///< frames that wait for room in buffers_
+  std::map<SimulatedLink, SimulatedBuffer> buffers_;                        ///< of bounded links
+  /// Links whose buffers frames have left, or whose sender or receiver is gone, since `leave_blocked` looked at them.
+  const std::shared_ptr<std::set<SimulatedLink>> freed_ = std::make_shared<std::set<SimulatedLink>>();
   Moment now_{};
   Moment last_progress_{};  ///< the time of the last event that is neither a deadline nor a probe
   std::string deadlock_;    ///< the error line of a deadlock
