@@ -94,7 +94,7 @@ TensorRanks::TensorRanks(std::size_t ranks, const Place& place, std::size_t byte
     if (options.check) options.check();
   };
   try {
-    ring::ShmWorld world = ring::meet_in_shared_memory(key, {peers.at(place.rank), 0}, peers, listener, name,
+    ring::ShmWorld world = ring::meet_in_shared_memory(key, {peers.at(place.rank), 0}, peers, std::move(listener), name,
                                                        std::make_shared<Arena>(ring::kShmArenaBytes + bytes),
                                                        Deadline(clock_.now() + kMeeting, meeting));
     group_ = ring::make_shm_group(world, std::move(options));

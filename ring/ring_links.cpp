@@ -90,10 +90,10 @@ std::unique_ptr<InnerGroup> RingLinks::connect_shm(const std::vector<net::Member
                                                    const Deadline& deadline) {
   std::vector<net::Peer> peers;
   for (const net::Member& worker : workers) peers.push_back(worker.peer);
-  ShmWorld world = meet_in_shared_memory(key_, options_.self, peers, listener_,
-                                         workers.front().addresses.at("ring-shm"), std::move(arena), deadline);
+  ShmWorld world =
+      meet_in_shared_memory(key_, options_.self, peers, std::move(listener_), workers.front().addresses.at("ring-shm"),
+                            std::move(arena), deadline, options_.refusals);
   for (const net::Peer& peer : peers) world.workers.push_back(peer.rank);
-  listener_ = Fd();
   return make_shm_group(world, std::move(options));
 }
 

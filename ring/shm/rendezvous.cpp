@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/shm/gate.h>
 #include <psring/common/net/shm/unix_handshake.h>
 #include <psring/ring/shm/control.h>
 #include <psring/ring/shm/rendezvous.h>
@@ -22,29 +23,27 @@ std::size_t rank_of(const std::vector<net::Peer>& peers, net::Peer peer) {
 std::shared_ptr<const Mapping> map(const Fd& file) { return std::make_shared<const Mapping>(file, checked_size(file)); }
 
 /// The part of the first rank.
-ShmWorld gather_files(const net::JobKey& key, net::Identity self, const std::vector<net::Peer>& peers,
-                      const Fd& listener, ShmWorld world, const Deadline& deadline) {
+ShmWorld gather_files(net::UnixGate& gate, const std::vector<net::Peer>& peers, ShmWorld world,
+                      const Deadline& deadline) {
   const Fd control = make_memory_file("psring ring", ShmControl::file_bytes(peers.size()));
   world.control = map(control);
   std::vector<Fd> sockets(peers.size());
   std::vector<Fd> arenas(peers.size());
-  for (std::size_t missing = peers.size() - 1; missing > 0;) {
-    if (!net::wait_for(listener, POLLIN, deadline))
+  std::size_t missing = peers.size() - 1;
+  const auto admit = [&](net::Identity client, Fd& socket, std::vector<Fd> files) -> const Fd& {
+    const std::size_t rank = rank_of(peers, client.peer);
+    if (files.size() != 1 || rank == 0 || sockets[rank])
+      fail(ErrorKind::protocol, "{} is not expected, or here already", to_string(client.peer));
+    world.mappings[rank] = map(files.front());
+    arenas[rank] = std::move(files.front());
+    sockets[rank] = std::move(socket);
+    --missing;
+    return sockets[rank];
+  };
+  while (missing > 0) {
+    if (!net::wait_for(gate.wait_fd(), POLLIN, deadline))
       fail(ErrorKind::timeout, "{} of {} workers of this host did not come to share memory", missing, peers.size());
-    std::optional<Fd> socket = net::accept_unix(listener);
-    if (!socket) continue;
-    try {
-      // A process that connects and then says nothing must not hold up the others for long.
-      const Deadline soon = deadline.at_most(SystemClock().now() + std::chrono::seconds(5));
-      auto [identity, files] = net::answer_handshake(*socket, key, self, soon);
-      const std::size_t rank = rank_of(peers, identity.peer);
-      if (files.size() != 1 || rank == 0 || sockets[rank]) continue;
-      world.mappings[rank] = map(files.front());
-      arenas[rank] = std::move(files.front());
-      sockets[rank] = std::move(*socket);
-      --missing;
-    } catch (const Error&) {  // a stranger, or a process that died: keep waiting for the expected ones
-    }
+    gate.poll(admit);
   }
   for (std::size_t r = 1; r < peers.size(); ++r) {
     std::vector<int> files{control.get()};
@@ -86,11 +85,14 @@ ShmWorld fetch_files(const net::JobKey& key, net::Identity self, const std::vect
 }  // namespace
 
 ShmWorld meet_in_shared_memory(const net::JobKey& key, net::Identity self, const std::vector<net::Peer>& peers,
-                               const Fd& listener, const std::string& name, std::shared_ptr<Arena> arena,
-                               const Deadline& deadline) {
+                               Fd listener, const std::string& name, std::shared_ptr<Arena> arena,
+                               const Deadline& deadline, net::Refusals* refusals) {
   ShmWorld world{rank_of(peers, self.peer), std::move(arena), {}, nullptr};
   world.mappings.resize(peers.size());
-  if (world.rank == 0) return gather_files(key, self, peers, listener, std::move(world), deadline);
+  if (world.rank == 0) {
+    net::UnixGate gate(std::move(listener), {.key = key, .self = self, .refusals = refusals});
+    return gather_files(gate, peers, std::move(world), deadline);
+  }
   try {
     return fetch_files(key, self, peers, name, std::move(world), deadline);
   } catch (const Error& error) {

@@ -1,4 +1,11 @@
 // Packets of a local socket, before the key is proved: both sides to their end, and the state machines behind them.
+#include <string>
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <psring/common/net/shm/gate.h>
 #include <psring/common/net/shm/unix_handshake.h>
 #include <psring/tests/fuzz/frames.h>
 #include <psring/tests/fuzz/sockets.h>
@@ -55,23 +62,34 @@ void machines(fuzz::Input in) {
     fuzz::require(server.secret("x") == client.secret("x"), "the same secret at both ends");
 }
 
+/// Writes all packets, and ends the stream so that nothing waits for more.
+void write_odd_packets(const Fd& socket, fuzz::Input& in) {
+  while (!in.empty()) fuzz::write_some(socket, odd_packet(in).bytes);
+  ::shutdown(socket.get(), SHUT_WR);
+}
+
 }  // namespace
 
 void psring::fuzz::run(Input in) {
   const std::size_t what = in.below(3);
   if (what == 0) return machines(in);
-  const std::array<Fd, 2> ends = socket_pair(SOCK_SEQPACKET);
-  const Fd& ours = ends[0];
-  const Fd& theirs = ends[1];
-  while (!in.empty()) write_some(theirs, odd_packet(in).bytes);
-  ::shutdown(theirs.get(), SHUT_WR);  // so that nothing waits
   const Moment soon = SystemClock().now() + std::chrono::seconds(5);
-  const bool let_in = refuses({ErrorKind::protocol, ErrorKind::unauthorised, ErrorKind::peer_lost}, [&] {
-    if (what == 1) {
-      answer_handshake(ours, job_key(), {kServer, 0}, soon);
-    } else {
-      shake_hands(ours, job_key(), kWorker, kServer, "there", {}, soon);
-    }
-  });
+  bool let_in = false;
+  if (what == 1) {
+    const std::string name = "psring-fuzz-handshake-" + std::to_string(::getpid());
+    UnixGate gate(listen_unix(name), {.key = job_key(), .self = {kServer, 0}});
+    const Fd theirs = connect_unix(name, soon);
+    write_odd_packets(theirs, in);
+    while (wait_for(gate.wait_fd(), POLLIN, SystemClock().now()))
+      gate.poll([&](Identity, Fd& socket, const std::vector<Fd>&) -> const Fd& {
+        let_in = true;
+        return socket;
+      });
+  } else {
+    const std::array<Fd, 2> ends = socket_pair(SOCK_SEQPACKET);
+    write_odd_packets(ends[1], in);
+    let_in = refuses({ErrorKind::protocol, ErrorKind::unauthorised, ErrorKind::peer_lost},
+                     [&] { shake_hands(ends[0], job_key(), kWorker, kServer, "there", {}, soon); });
+  }
   require(!let_in, "nobody who holds the key was there");
 }

@@ -8,29 +8,19 @@
 #include <psring/common/base/deadline.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/net/channel.h>
-#include <psring/common/net/handshake.h>
-#include <psring/common/net/key.h>
-#include <psring/common/net/refusals.h>
+#include <psring/common/net/shm/gate.h>
 
 namespace psring::net {
 
-struct ShmOptions {
-  JobKey key;
-  Identity self;
-  /// Time for a client's handshake, at the listening side. A job that starts more processes than the host has
-  /// processors needs many seconds.
-  Nanoseconds handshake_timeout = std::chrono::seconds(30);
-  Refusals* refusals = nullptr;  ///< counts refused connections
-};
+using ShmOptions = UnixGate::Options;
 
 /// Returns a unique name for this process to listen at. Clients need the name to connect.
 std::string shm_name(std::uint64_t job, Peer listener);
 
 /// Listens for clients of this host. A client connects to the local socket `name`, proves the job's key, and then
 /// communicates through shared memory. If a client's socket closes, try_receive first returns the client's remaining
-/// messages, then throws peer_lost once. Messages of clients point into the clients' arenas; see ShmLink. At most 1024
-/// clients that have not proved the key stay; a further client pushes out one of the process that has the most. Throws
-/// usage if the name is taken.
+/// messages, then throws peer_lost once. Messages of clients point into the clients' arenas; see ShmLink. Clients that
+/// have not proved the key stay as UnixGate says. Throws usage if the name is taken.
 std::unique_ptr<Channel> listen_shm(const ShmOptions& options, const std::string& name);
 
 /// Connects to the servers that listen at these names; all links are open on return. Payloads in `arena` are sent

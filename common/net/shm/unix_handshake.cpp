@@ -44,16 +44,4 @@ void shake_hands(const Fd& socket, const JobKey& key, Identity self, Peer server
   }
 }
 
-std::pair<Identity, std::vector<Fd>> answer_handshake(const Fd& socket, const JobKey& key, Identity self,
-                                                      const Deadline& deadline) {
-  ServerHandshake handshake(key, self, random_nonce());
-  for (;;) {
-    Packet packet = receive_packet(socket, deadline);
-    const auto [header, payload] = parse_frame(packet);
-    send_frame(socket, handshake.on_frame(header, payload));
-    if (handshake.refused()) fail(ErrorKind::unauthorised, "a process that does not hold the job's key was refused");
-    if (handshake.open()) return {handshake.client(), std::move(packet.fds)};
-  }
-}
-
 }  // namespace psring::net

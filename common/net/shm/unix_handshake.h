@@ -19,13 +19,9 @@ std::pair<FrameHeader, std::span<const std::byte>> parse_frame(const Packet& pac
 /// Makes the frame that rejects a client: the error's line, and as `step` the exit status of its kind.
 HandshakeFrame refusal(Peer self, const Error& error);
 
-/// Runs the connecting side to its end. `files` are sent with the proof, after the server has proved the key. Throws
-/// unauthorised, protocol, timeout, peer_lost.
+/// Runs the connecting side to its end; the listening side is UnixGate. `files` are sent with the proof, after the
+/// server has proved the key. Throws unauthorised, protocol, timeout, peer_lost.
 void shake_hands(const Fd& socket, const JobKey& key, Identity self, Peer server, const std::string& address,
                  std::span<const int> files, const Deadline& deadline);
-/// Runs the listening side to its end. Returns the client's identity and the files that came with the proof. Throws the
-/// same kinds as shake_hands.
-std::pair<Identity, std::vector<Fd>> answer_handshake(const Fd& socket, const JobKey& key, Identity self,
-                                                      const Deadline& deadline);
 
 }  // namespace psring::net

@@ -88,8 +88,8 @@ class SimulatedWorld {
   SeededDraws draws_;
   EventQueue events_{draws_};
   LossyWire wire_;
-  std::deque<SimulatedPeer> peers_;                                         ///< by place
-  std::map<SimulatedLink, SimulatedBuffer> buffers_;                        ///< of bounded links
+  std::deque<SimulatedPeer> peers_;                   ///< by place
+  std::map<SimulatedLink, SimulatedBuffer> buffers_;  ///< of bounded links
   /// Links whose buffers frames have left, or whose sender or receiver is gone, since `leave_blocked` looked at them.
   const std::shared_ptr<std::set<SimulatedLink>> freed_ = std::make_shared<std::set<SimulatedLink>>();
   Moment now_{};
