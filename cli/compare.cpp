@@ -300,7 +300,7 @@ class Comparison {
     out::print("\n{}{}", main_table(rows_).plain(kTableColumns), legend(rows_));
     for (const std::string& line : failures(rows_)) out::print("{}", wrapped(line, kTableColumns, 2));
     for (const RunFailed& failed : ended_) out::print("{}", wrapped("ended early: " + failed.cause, kTableColumns, 2));
-    out::print("\nWhat bounds each, and what to try next:\n");
+    out::print("\nWhat bounds each, and what to try next (times of a step are medians):\n");
     for (const std::string& line : bound_lines(rows_)) out::print("{}", wrapped(line, kTableColumns, 2));
     if (flags_.wide)
       for (const Section& section : wide_sections(rows_)) out::print("\n{}\n{}", section.title, section.table.plain());

@@ -88,7 +88,6 @@ Json to_json(const PredictedStep& step) {
 
 Json to_json(const Row& row) {
   const StepFigures step = row.step();
-  const Bound bound = bound_of(step);
   Json json = {{"strategy", row.entry.label},
                {"job", Json::parse(psring::to_json(row.entry.job))},
                {"steps", row.runs.front().steps},
@@ -98,10 +97,6 @@ Json to_json(const Row& row) {
                {"equality", to_string(row.equality)},
                {"largest_difference", finite(row.largest_difference)},
                {"ok", row.ok()},
-               {"not_comparable", not_comparable(step)},
-               {"bound_by", to_string(bound)},
-               {"because", because(bound, step)},
-               {"next", advice(bound, step, row.choices())},
                {"figures",
                 {{"memory_bytes", step.memory_bytes},
                  {"memory_bytes_per_s", or_null(step.memory_bytes_per_s)},
@@ -117,6 +112,8 @@ Json to_json(const Row& row) {
                  {"others_busy_s", step.others_busy_s},
                  {"server_busy_s", or_null(step.server_busy_s)},
                  {"processors_used", or_null(step.processors_used)}}}};
+  const Json bound = bound_json(row);
+  for (const auto& [name, value] : bound.items()) json[name] = value;
   for (const Floor& floor : floors_of(step)) json["floors"][std::string(to_string(floor.bound))] = floor.seconds;
   json["predicted"] = Json::array();
   for (const PredictedStep& at : row.predicted) json["predicted"].push_back(to_json(at));
@@ -216,7 +213,7 @@ std::string memory_csv(const std::vector<Row>& rows) {
 std::string markdown(const std::vector<Row>& rows) {
   std::string text = "# psring compare\n\n" + main_table(rows).markdown() + "\n" + legend(rows) + "\n";
   for (const std::string& line : failures(rows)) text += "- " + line + "\n";
-  text += "\n## What bounds each\n\n";
+  text += "\n## What bounds each\n\nTimes of a step are medians.\n\n";
   for (const std::string& line : bound_lines(rows)) text += "- " + line + "\n";
   for (const Section& section : wide_sections(rows))
     text += "\n## " + section.title + "\n\n" + section.table.markdown();

@@ -145,6 +145,15 @@ Choices Row::choices() const {
           .bounded_staleness = job.consistency.starts_with("ssp")};
 }
 
+Json bound_json(const Row& row) {
+  const StepFigures step = row.step();
+  const Bound bound = bound_of(step);
+  return {{"bound_by", to_string(bound)},
+          {"because", because(bound, step)},
+          {"next", advice(bound, step, row.choices())},
+          {"not_comparable", not_comparable(step)}};
+}
+
 std::optional<std::uint64_t> moved_bytes(const Row& row, std::string_view role) {
   const Summary& run = row.runs.front();
   if (run.losses > 0) return std::nullopt;

@@ -10,6 +10,7 @@
 #include <psring/cli/bound.h>
 #include <psring/cli/entries.h>
 #include <psring/cli/summary.h>
+#include <psring/common/base/json.h>
 
 namespace psring::cli {
 
@@ -66,6 +67,9 @@ struct Row {
   StepFigures step() const;
   Choices choices() const;
 };
+
+/// Returns the bound of the row's step, its reason and the advice, as compare.json and summary.json have them.
+Json bound_json(const Row& row);
 
 /// Prefixes of process names, which select the processes of a role.
 inline constexpr const char* kWorkers = "worker";

@@ -6,11 +6,13 @@
 #include <fmt/format.h>
 
 #include <psring/cli/commands.h>
+#include <psring/cli/comparison.h>
 #include <psring/cli/job_flags.h>
 #include <psring/cli/launch.h>
 #include <psring/cli/launch_checks.h>
 #include <psring/cli/live_view.h>
 #include <psring/cli/manifest.h>
+#include <psring/cli/other_load.h>
 #include <psring/cli/requeue.h>
 #include <psring/cli/resolve.h>
 #include <psring/cli/set_up.h>
@@ -18,6 +20,9 @@
 #include <psring/cli/tasks.h>
 #include <psring/cli/training.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
+#include <psring/common/base/json.h>
+#include <psring/common/base/processors.h>
 #include <psring/common/base/standard_files.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/key.h>
@@ -208,6 +213,23 @@ int lead(const TrainFlags& flags, Tasks& tasks, const Invocation& invocation, Si
   return run_training(setup, job, options, invocation, signals);
 }
 
+/// Adds to summary.json what bounds a step.
+void record_bound(const LaunchOptions& options, const JobOptions& job, const Summary& summary,
+                  std::optional<double> others, const App& app) {
+  if (summary.steps == 0) return;
+  const Row row{.entry = {.label = job.strategy,
+                          .job = job,
+                          .kind = app.worker_registries().strategies.make(Spec::parse("--strategy", job.strategy))},
+                .runs = {summary},
+                .processors = usable_processors(),
+                .hosts = options.nodes,
+                .others = {others}};
+  const std::string file = (options.out / "summary.json").string();
+  Json json = Json::parse(read_whole(file));
+  json["bound"] = bound_json(row);
+  write_whole(file, json.dump(2) + "\n");
+}
+
 int train(const TrainFlags& flags, const Invocation& invocation) {
   SignalWatch signals(SignalWatch::Effect::ends_process);
   Tasks tasks(flags.tasks);
@@ -226,6 +248,7 @@ int run_training(const worker::TrainSetup& setup, const JobOptions& job, const L
   print_plan(setup);
   std::optional<LiveView> live;
   LaunchOptions all = options;
+  const OtherLoad others;
   if (!job.live.empty()) all.live = &live.emplace(options.out, job.live, options.next_part);
   const LaunchResult result = launch(job, all, invocation, signals);
   if (result.status != 0) {
@@ -239,6 +262,7 @@ int run_training(const worker::TrainSetup& setup, const JobOptions& job, const L
   }
   if (job.trace) view::write_trace(options.out);
   const Summary summary = summarise(options.out, job, invocation);
+  record_bound(options, job, summary, others.processors(), invocation.app);
   signals.end();  // the files are whole
   out::print("{}", describe(summary, options.out));
   std::fflush(stdout);

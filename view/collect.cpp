@@ -208,9 +208,10 @@ class Collection {
                         {"kind", "run"},
                         {"command", run["manifest"].value("command", Json::array())},
                         {"ended", !run["summary"].is_null()}});
+    const Json bound = run["summary"].is_object() ? run["summary"].value("bound", Json()) : Json();
     Json runs = Json::array();
     runs.push_back(std::move(run));
-    add_row(job.at("strategy").get<std::string>(), job, nullptr, std::move(runs));
+    add_row(job.at("strategy").get<std::string>(), job, nullptr, bound, std::move(runs));
   }
 
   void add_comparison(const fs::path& folder, const Json& compared) {
@@ -229,7 +230,7 @@ class Collection {
       Json figures = row;
       figures.erase("job");
       figures.erase("runs");
-      add_row(label, row.at("job"), std::move(figures), std::move(runs));
+      add_row(label, row.at("job"), std::move(figures), row, std::move(runs));
     }
   }
 
@@ -237,11 +238,12 @@ class Collection {
     return run_of(folder, name, [&](const Json& job) { return formulas_of_job(job, registries_); });
   }
 
-  void add_row(const std::string& label, const Json& job, Json figures, Json runs) {
+  /// `figures`: of the row of a comparison, or null. `bound`: an object with the advice, or null.
+  void add_row(const std::string& label, const Json& job, Json figures, const Json& bound, Json runs) {
     Json row = {{"label", label}, {"source", sources_.size() - 1}, {"ownership", ownership_of(job, registries_)}};
-    if (figures.is_object())
+    if (bound.is_object())
       row["next_command"] = next_command(sources_.back().at("command").get<std::vector<std::string>>(), job,
-                                         figures.value("next", std::string()));
+                                         bound.value("next", std::string()));
     row["compare"] = std::move(figures);
     row["runs"] = std::move(runs);
     rows_.push_back(std::move(row));

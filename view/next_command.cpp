@@ -59,6 +59,8 @@ Words next_command(const Words& command, const Json& job, const std::string& adv
   if (command.size() < 2) return {};
   Words words = command;
   for (const char* flag : {"--out", "--runs"}) remove(words, flag);
+  if (command[1] == "train")  // options that belong to one run
+    for (const char* flag : {"--fault", "--resume", "--live"}) remove(words, flag);
   words.erase(std::remove(words.begin(), words.end(), "--wide"), words.end());
   keep_row(words, job);
   std::smatch found;

@@ -349,12 +349,14 @@ class Report(ProgramTest):
               return Object.fromEntries([...one.attributes].map((attribute) => [attribute.name, Number(attribute.value)]));
             })""")
             commands = browser.run("[...document.querySelectorAll('#next pre')].map((one) => one.textContent)")
+            reasons = browser.run("[...document.querySelectorAll('#next p')].map((one) => one.textContent)")
             self.assertEqual(browser.errors, [])
         scale = (line["x2"] - line["x1"]) / time[-1]
         self.assertAlmostEqual((band["x"] - line["x1"]) / scale, time[after - 1], delta=1e-3 * time[-1])
         self.assertAlmostEqual(band["width"] / scale, time[after] - time[after - 1], delta=2 / scale)
         self.assertEqual([word for command in commands for word in command.split() if word in ("--fault", "--out")], [])
         self.assertIn(" compare --strategies ddp,ps,ps-async ", commands[-1])
+        self.assertEqual(reasons[0], run["summary"]["bound"]["because"])
 
     def test_of_a_run_that_did_not_end(self):
         self.compare("cut", "--strategies", "single")

@@ -39,7 +39,8 @@ void UnixGate::poll(const Admit& admit) {
   for (int i = 0; i < count; ++i) {
     const int fd = events[static_cast<std::size_t>(i)].data.fd;
     knocked = knocked || fd == listener_.get();
-    const auto client = std::find_if(clients_.begin(), clients_.end(), [&](const Client& c) { return c.socket.get() == fd; });
+    const auto client =
+        std::find_if(clients_.begin(), clients_.end(), [&](const Client& c) { return c.socket.get() == fd; });
     if (client == clients_.end()) continue;
     const Next next = advance(*client, admit);
     if (next == Next::wait) continue;

@@ -3,7 +3,6 @@
 import { h } from "../common/dom.js";
 import { shellWord } from "../common/format.js";
 import { section, swatch } from "../common/parts.js";
-import { boundOf, changed, compared } from "./bound.js";
 
 /// Writes a command; words that differ from those of the command `from` stand out.
 function shell(words, from) {
@@ -24,29 +23,40 @@ function card(ctx, row, { bound, because, next }, ...more) {
     more);
 }
 
-/// The comparison's own result.
-function ofComparison(ctx, row) {
-  const { t } = ctx;
-  const { compare } = row;
-  return card(ctx, row, { bound: compare.bound_by, because: compare.because, next: compare.next },
-    row.next_command.length ? shell(row.next_command, ctx.doc.sources[row.source].command) : null,
-    compare.not_comparable ? h("p", { class: "quiet" }, `${t.notComparable}${t.colon}${t.translate(compare.not_comparable)}`) : null);
+/// Options that belong to one run: its folder, its faults, and who watches it.
+const kOwnOptions = ["--out", "--fault", "--resume", "--live"];
+
+/// Returns the words without an option and its value.
+function without(words, flag) {
+  const at = words.findIndex((word) => word === flag || word.startsWith(`${flag}=`));
+  if (at < 0) return words;
+  const valued = words[at] === flag && at + 1 < words.length && !words[at + 1].startsWith("--");
+  return without([...words.slice(0, at), ...words.slice(at + (valued ? 2 : 1))], flag);
 }
 
-/// The result for a run that was made by itself, from what its folder has.
-function ofRun(ctx, row, found) {
+/// Returns the command that compares a run with other strategies; empty if the run was not made by train.
+function compared(command, strategy) {
+  if (command[1] !== "train") return [];
+  const others = ["ddp", "ps", "ps-async"].filter((one) => one !== strategy);
+  const options = ["--strategy", ...kOwnOptions].reduce(without, command.slice(2));
+  return [command[0], "compare", "--strategies", [strategy, ...others].join(","), ...options];
+}
+
+/// The result that a comparison or a run recorded.
+function result(ctx, row, bound) {
   const { t } = ctx;
-  const command = row.run.manifest.command ?? [];
-  const trial = found.change ? changed(command, found.change) : [];
-  const all = compared(command, row.run.manifest.job.strategy);
-  return card(ctx, row, found, trial.length ? shell(trial, command) : null, all.length ? [h("p", { class: "quiet" }, t.compareNote), shell(all, command)] : null);
+  const { command } = ctx.doc.sources[row.source];
+  const all = row.compare ? [] : compared(command, row.run.manifest.job.strategy);
+  return card(ctx, row, { bound: bound.bound_by, because: bound.because, next: bound.next },
+    row.next_command.length ? shell(row.next_command, command) : null,
+    bound.not_comparable ? h("p", { class: "quiet" }, `${t.notComparable}${t.colon}${t.translate(bound.not_comparable)}`) : null,
+    all.length ? [h("p", { class: "quiet" }, t.compareNote), shell(all, command)] : null);
 }
 
 export function next(ctx) {
   const cards = ctx.rows.map((row) => {
-    if (row.compare?.bound_by) return ofComparison(ctx, row);
-    const found = row.compare ? null : boundOf(row.run);
-    return found && ofRun(ctx, row, found);
+    const bound = row.compare ?? row.run.summary?.bound;
+    return bound?.bound_by ? result(ctx, row, bound) : null;
   }).filter(Boolean);
   return cards.length === 0 ? null : section("next", ctx.t.nextTitle, h("div", { class: "cards" }, cards));
 }

@@ -81,8 +81,8 @@ export const en = {
   recoveriesGap: "The band reaches from the last step before the loss whose result was kept to the first step after the recovery; the number is the delay until the job continued.",
   lost: "lost", continued: "continued with step", delay: "delay s", epoch: "epoch", workersLeft: "workers", givenUp: (list) => `workers given up: ${list}`, neverCame: "did not continue",
 
-  nextTitle: "What bounds it, and what to try next", boundBy: "bound by", tryNext: "Try", notComparable: "Times are not comparable",
-  compareNote: "This is what the run's own records show. A comparison also measures the processors, the memory and the servers:",
+  nextTitle: "What bounds it, and what to try next (times of a step are medians)", boundBy: "bound by", tryNext: "Try", notComparable: "Times are not comparable",
+  compareNote: "This is what the run's own records show. A comparison also measures the memory's rate:",
   bounds: {}, translate: (text) => text,
   absentTitle: "Not recorded", colon: ": ",
   absent: {

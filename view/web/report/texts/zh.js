@@ -83,9 +83,9 @@ export const zh = {
   recoveriesGap: "色带从丢失前结果得以保留的最后一步，到恢复后的第一步；数字是作业继续之前的延迟。",
   lost: "丢失", continued: "从此步继续", delay: "延迟（秒）", epoch: "成员期", workersLeft: "worker 数", givenUp: (list) => `放弃的 worker：${list}`, neverCame: "没有继续",
 
-  nextTitle: "瓶颈是什么，下一步试什么", boundBy: "瓶颈", tryNext: "可以试", notComparable: "时间不可比较",
-  compareNote: "以上只依据这次运行自己的记录。比较时还会测量处理器、内存和 server：",
-  bounds: { compute: "计算", "slowest worker": "最慢的 worker", processors: "处理器", memory: "内存", "worker link": "worker 的链路", "server link": "server 的链路", server: "server", latency: "延迟", exchange: "交换" },
+  nextTitle: "瓶颈是什么，下一步试什么（每步的时间取中位数）", boundBy: "瓶颈", tryNext: "可以试", notComparable: "时间不可比较",
+  compareNote: "以上只依据这次运行自己的记录。比较时还会测量内存的速率：",
+  bounds: { compute: "计算", "slowest worker": "最慢的 worker", processors: "处理器", memory: "内存", "worker link": "worker 的链路", "server link": "server 的链路", server: "server", latency: "延迟" },
   translate,
   absentTitle: "未记录", colon: "：",
   absent: {
