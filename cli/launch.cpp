@@ -148,7 +148,7 @@ std::vector<int> tend(CoordinatorKeeper& coordinator, LiveView* live, bool silen
 
 /// The launch as psring resume repeats it: a job of tasks is repeated by tasks, or on one host.
 LaunchRecord launch_record(const LaunchOptions& options) {
-  LaunchRecord record{.nodes = options.nodes, .listen = options.listen};
+  LaunchRecord record{.nodes = options.nodes, .listen = options.listen, .same_build = options.same_build};
   if (options.tell_tasks) record = {};
   record.key_file = options.key_file.value_or("").string();
   if (options.slurm_job) record.slurm_job = options.slurm_job->id;

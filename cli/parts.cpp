@@ -78,9 +78,12 @@ JobOptions job_of_run(const fs::path& folder) {
 }
 
 void record_launch(const fs::path& folder, const LaunchRecord& record) {
-  record_in_manifest(
-      folder, kLaunch,
-      {{"nodes", record.nodes}, {"listen", record.listen}, {"key", record.key_file}, {"slurm_job", record.slurm_job}});
+  record_in_manifest(folder, kLaunch,
+                     {{"nodes", record.nodes},
+                      {"listen", record.listen},
+                      {"key", record.key_file},
+                      {"slurm_job", record.slurm_job},
+                      {"same_build", record.same_build}});
 }
 
 void record_other_load(const fs::path& folder, std::optional<double> processors) {
@@ -100,7 +103,8 @@ LaunchRecord launch_of_run(const fs::path& folder) {
          folder.string(), folder.string());
   const Json& launch = json[kLaunch];
   return {launch.value("nodes", std::size_t{1}), launch.value("listen", std::string("127.0.0.1:0")),
-          launch.value("key", std::string()), launch.value("slurm_job", std::string())};
+          launch.value("key", std::string()), launch.value("slurm_job", std::string()),
+          launch.value("same_build", false)};
 }
 
 std::size_t begin_next_part(const fs::path& folder) {

@@ -19,6 +19,7 @@ struct LaunchRecord {
   std::string listen = "127.0.0.1:0";
   std::string key_file = {};   ///< "" if a key was made for this job alone
   std::string slurm_job = {};  ///< the number of the job of Slurm that ran it last; "": it was none
+  bool same_build = false;     ///< --same-build
 };
 void record_launch(const std::filesystem::path& folder, const LaunchRecord& record);
 LaunchRecord launch_of_run(const std::filesystem::path& folder);

@@ -83,6 +83,7 @@ int run_part(NextPart next, Tasks& tasks, const Invocation& invocation, SignalWa
                         .listen = next.record.listen,
                         .label = job.strategy,
                         .next_part = true,
+                        .same_build = next.record.same_build,
                         .requeue = next.requeue};
   if (!next.record.key_file.empty()) options.key_file = next.record.key_file;
   tasks.prepare(options);
