@@ -147,7 +147,7 @@ class Resume(ProgramTest):
         for number, way in enumerate((PS, ZERO3, ["--strategy", "ps", "--workers", 2, "--max-restarts", 1])):
             whole, run = f"whole{number}", f"run{number}"
             job = [*JOB, *way, "--checkpoint-every", 50, "--checkpoint-keep", 2]
-            job_in_folder = self.start("psring", "train", *job, "--steps", 6000, "--out", run)
+            job_in_folder = self.start("psring", "train", *job, "--same-build", "--steps", 6000, "--out", run)
             for part, end in enumerate((signal.SIGINT, signal.SIGKILL, None)):
                 if part > 0:
                     job_in_folder = self.start("psring", "resume", run)
@@ -172,6 +172,7 @@ class Resume(ProgramTest):
             self.assertEqual({line["step"] for line in lines if "loss" in line}, set(range(6000)))
             for part in ("0", "1"):
                 self.assertTrue((self.folder / run / "parts" / part / "run.json").exists())
+            self.assertTrue(json.loads((self.folder / run / "run.json").read_text())["launch"]["same_build"])
             log = (self.folder / run / "logs" / "worker-0.log").read_text()
             self.assertIn("worker 0: interrupted at step ", log, "the first part's log is lost")
             self.assert_refused(self.run_program("psring", "resume", run), 2, "is already complete, at step 6000")
