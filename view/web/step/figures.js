@@ -61,7 +61,7 @@ export function figuresOf(scene, p) {
 }
 
 // Options that a strategy implies, that figures of one step do not depend on, or that name files.
-const kNotCompared = new Set(["strategy", "servers", "placement", "consistency", "optimizer_on", "steps", "epochs", "seed", "shuffle", "recovery", "run_id", "resume", "eval_every", "events", "trace",
+const kNotCompared = new Set(["strategy", "servers", "placement", "consistency", "optimizer_on", "steps", "epochs", "seed", "shuffle", "recovery", "run_id", "resume", "other_data", "eval_every", "events", "trace",
   "live", "tensorboard", "out", "checkpoint_every", "checkpoint_dir", "checkpoint_keep", "max_restarts", "heartbeat_timeout", "join_timeout", "op_timeout"]);
 
 const written = (value) => (value === true ? "on" : value === false ? "off" : `${value}`);
