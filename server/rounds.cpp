@@ -31,11 +31,11 @@ bool Rounds::waits(std::size_t piece, std::size_t micro, std::size_t worker) con
   return micro >= round.micro && round.micros[micro].by_worker[worker].has_value();
 }
 
-void Rounds::take(std::size_t piece, net::Message push) {
+net::Message& Rounds::take(std::size_t piece, net::Message push) {
   MicroBatch& micro = rounds_[piece].micros[push.header.micro];
   ++micro.pushed;
   const std::uint32_t worker = push.header.sender_rank;
-  micro.by_worker[worker] = std::move(push);
+  return micro.by_worker[worker].emplace(std::move(push));
 }
 
 bool Rounds::micro_complete(std::size_t piece, std::uint64_t version) const {

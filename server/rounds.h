@@ -32,8 +32,8 @@ class Rounds {
   bool has(std::size_t piece, std::size_t micro, std::size_t worker) const;
   /// True if the push waits here for those of other workers.
   bool waits(std::size_t piece, std::size_t micro, std::size_t worker) const;
-  /// Keeps a push until its micro-batch is complete. REQUIRES: it is not in the round.
-  void take(std::size_t piece, net::Message push);
+  /// Keeps a push until its micro-batch is complete, and returns the kept message. REQUIRES: it is not in the round.
+  net::Message& take(std::size_t piece, net::Message push);
 
   /// The micro-batch that is collected now; micros() once all are complete.
   std::size_t micro(std::size_t piece) const { return rounds_[piece].micro; }

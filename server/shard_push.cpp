@@ -54,22 +54,25 @@ bool Shard::is_repeated(std::size_t piece, const FrameHeader& push) const {
 
 /// Handles a push that comes twice: drops the gradient, which is in an update or in the round already, and repeats the
 /// answers. The acknowledgement, if the push wants one, leaves at once, unless the first push still waits in the round:
-/// then its own is to come. The values that a push_pull asks for leave as soon as they are there. Workers repeat pushes
-/// when a process was lost and they repeat the step. With backup workers the push of a late worker comes here, too: the
-/// update was made without it.
+/// then its own is to come (if the shard copied the push, it has left). The values that a push_pull asks for leave as
+/// soon as they are there. Workers repeat pushes when a process was lost and they repeat the step. With backup workers
+/// the push of a late worker comes here, too: the update was made without it.
 void Shard::answer_repeated_push(std::size_t piece, const FrameHeader& push, Answers& answers) {
   if (options_.consistency.backups > 0) clocks_.count_dropped(push.sender_rank);
   const bool is_old = push.step < clocks_.due(piece, push.sender_rank, store_.piece(piece).version);
-  if (is_old || !rounds_.waits(piece, push.micro, push.sender_rank)) acknowledge(piece, push, answers);
+  const bool waits = !is_old && rounds_.waits(piece, push.micro, push.sender_rank);
+  if (!waits || (push.flags & FrameHeader::kCopy) != 0) acknowledge(piece, push, answers);
   answer_pulls(piece, answers);
 }
 
 /// Takes a push into the round, and updates the piece if this was the last gradient that the update waited for. Until
 /// then the gradient stays where it is, often in the worker's own memory: the acknowledgement, which lets the worker
 /// overwrite it, leaves when the push is added to the others. So a worker cannot fill a server's memory by being ahead.
+/// A push with kCopy is copied and acknowledged at once: its worker may choose another order of units than the others,
+/// and then workers that wait for acknowledgements would wait for each other.
 void Shard::take_push(std::size_t piece, Message push, Answers& answers) {
   const FrameHeader header = push.header;
-  rounds_.take(piece, std::move(push));
+  Message& kept = rounds_.take(piece, std::move(push));
   const std::uint64_t version = store_.piece(piece).version;
   if (clocks_.each_push_updates(piece))
     clocks_.count_push(piece, header.sender_rank, version);
@@ -77,6 +80,11 @@ void Shard::take_push(std::size_t piece, Message push, Answers& answers) {
     clocks_.count_in_time(header.sender_rank);
   if (header.micro == rounds_.micro(piece) && rounds_.micro_complete(piece, version))
     return complete_micro(piece, answers);
+  if ((header.flags & FrameHeader::kCopy) != 0) {
+    keep(kept);
+    acknowledge(piece, header, answers);
+    kept.header.flags &= static_cast<std::uint8_t>(~FrameHeader::kWantAck);
+  }
   answer_pulls(piece, answers);
 }
 

@@ -16,8 +16,13 @@ namespace psring::worker {
 using net::FrameHeader;
 using net::FrameType;
 
-ClientProtocol::ClientProtocol(Layout layout, Mark mark, std::size_t first_owner, const optim::Codec* codec)
-    : layout_(std::move(layout)), mark_(std::move(mark)), first_owner_(first_owner), codec_(codec) {
+ClientProtocol::ClientProtocol(Layout layout, Mark mark, std::size_t first_owner, const optim::Codec* codec,
+                               bool copied_pushes)
+    : layout_(std::move(layout)),
+      mark_(std::move(mark)),
+      first_owner_(first_owner),
+      codec_(codec),
+      copied_pushes_(copied_pushes) {
   units_.resize(layout_.units.size());
 }
 
@@ -110,7 +115,7 @@ void ClientProtocol::push(std::size_t unit, std::uint64_t step, std::size_t micr
   for_each_exchange(state, [&](PieceExchange& exchange) {
     FrameHeader head = push_header(exchange, FrameType::push, step);
     head.micro = static_cast<std::uint32_t>(micro);
-    head.flags = FrameHeader::kWantAck;
+    head.flags = FrameHeader::kWantAck | (copied_pushes_ ? FrameHeader::kCopy : 0);
     ++exchange.unacknowledged;
     ++state.unacknowledged;
     out.push_back({owner(exchange.piece), head, gradient.part(exchange.pushed).bytes()});

@@ -32,9 +32,11 @@ class ClientProtocol {
 
   /// A unit's pieces leave by turns to all owners, first to `first_owner`: where that differs from worker to worker,
   /// no server has to take all of them at once while the others wait.
+  /// `copied_pushes`: servers copy pushes, and acknowledge them at once.
   /// `codec`: what it makes of each piece of a gradient is pushed, these bytes one after the other; null: gradients
   /// are, as they are.
-  ClientProtocol(Layout layout, Mark mark, std::size_t first_owner = 0, const optim::Codec* codec = nullptr);
+  ClientProtocol(Layout layout, Mark mark, std::size_t first_owner = 0, const optim::Codec* codec = nullptr,
+                 bool copied_pushes = false);
 
   const Layout& layout() const { return layout_; }
 
@@ -126,6 +128,7 @@ class ClientProtocol {
   const Mark mark_;
   const std::size_t first_owner_;
   const optim::Codec* const codec_;
+  const bool copied_pushes_;
   std::vector<PieceExchange> exchanges_;
   std::vector<std::size_t> order_;  ///< the exchanges, unit by unit, in the order in which their frames leave
   std::vector<Unit> units_;

@@ -45,7 +45,7 @@ PsClient::PsClient(net::Transport& transport, const Clock& clock, Layout layout,
     : transport_(transport),
       clock_(clock),
       options_(std::move(options)),
-      protocol_(std::move(layout), options_.mark, options_.first_owner, options_.codec),
+      protocol_(std::move(layout), options_.mark, options_.first_owner, options_.codec, options_.copied_pushes),
       flights_(options_.events != nullptr && options_.events->detailed() ? protocol_.layout().units.size() : 0) {
   if (options_.own_server) outbox_.hold({net::Role::server, static_cast<std::uint32_t>(*options_.own_server)});
   const std::vector<double> windows = window_weights(protocol_.layout().weights);

@@ -31,6 +31,7 @@ class PsClient {
     std::size_t first_owner = 0;                  ///< see ClientProtocol
     std::optional<std::size_t> own_server = {};   ///< in this process; its pushes leave last: see net::HeldFrames
     const optim::Codec* codec = nullptr;          ///< see ClientProtocol
+    bool copied_pushes = false;                   ///< see ClientProtocol; for callers that choose the order of units
     Events* events = nullptr;                     ///< told what is on its way; null: nobody is told
   };
 

@@ -59,6 +59,7 @@ struct Session::State {
     PsClient::Options client_options;
     client_options.mark = [&arena](const void* at) { return arena->mark(at); };
     client_options.first_owner = member.rank();
+    client_options.copied_pushes = true;
     client_options.check = [this] { member.link().check(); };
     if (member.job().op_timeout > 0) client_options.op_timeout = from_seconds(member.job().op_timeout);
     memory->client.emplace(transport, member.clock(), std::move(layout), std::move(client_options));

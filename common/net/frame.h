@@ -41,7 +41,7 @@ enum class FrameType : std::uint8_t {
   layout_ok = 7,   ///< `version` is the version to continue from; payload is the loss scale there, if any
   initial = 8,     ///< payload replaces the parameters of `range` before the first step
   push = 9,        ///< payload is a gradient of `range`
-  push_ack = 10,   ///< answers a push with kWantAck: the gradient is used, and its memory is the worker's again
+  push_ack = 10,   ///< answers a push with kWantAck: the gradient's memory is the worker's again
   pull = 11,       ///< requests `range` at `version` or later
   push_pull = 12,  ///< a push, and a pull of the version that the push leads to
   values = 13,     ///< answers pull and push_pull: payload is `range` at `version`
@@ -74,10 +74,11 @@ enum class Encoding : std::uint8_t { dense = 0, bf16 = 1, int8 = 2, sign = 3, to
 /// The fixed header in front of every payload. All fields little-endian; layout in docs/wire.md.
 struct FrameHeader {
   static constexpr std::uint32_t kMagic = 0x47525350;  // "PSRG"
-  static constexpr std::uint16_t kWireVersion = 6;
+  static constexpr std::uint16_t kWireVersion = 7;
   static constexpr std::uint8_t kWantAck = 1;  ///< flag: a push that wants a push_ack
   static constexpr std::uint8_t kStartUp = 2;  ///< flag: counted as control traffic, not as payload of the exchange
   static constexpr std::uint8_t kProbe = 4;    ///< flag: reports the operation that a worker waits in; has no payload
+  static constexpr std::uint8_t kCopy = 16;    ///< flag: a push that the server copies, and acknowledges at once
   static constexpr std::uint8_t kSkipped = 8;  ///< flag: the update to this version was skipped, and the values are
                                                ///< unchanged
 

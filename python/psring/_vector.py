@@ -167,7 +167,7 @@ class Vector:
         return bool(status == 0)
 
     def wait_pushed(self, unit: int, timeout: float | None = None) -> None:
-        """Waits until the servers have used the unit's last push: under bsp with those of all workers."""
+        """Waits until the servers have the unit's last push."""
         self._wait(
             lambda left: LIBRARY.psring_wait_push(self._handle, unit, left),
             timeout,

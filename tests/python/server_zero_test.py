@@ -235,6 +235,35 @@ def in_parts(rank, model, optimizer, module):
         optimizer.step()
 
 
+class Crossing(nn.Module):
+    """Layers whose order the caller chooses."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(40, 40) for _ in range(6))
+        self.order = range(6)
+
+    def batch(self, draw):
+        return torch.randn(4, 40, generator=draw), torch.randint(0, 40, (4,), generator=draw)
+
+    def forward(self, x):
+        for layer in self.order:
+            x = torch.tanh(self.layers[layer](x))
+        return x
+
+
+def in_own_order(rank, model, optimizer, module):
+    """The workers' gradients become complete in opposite orders."""
+    module.order = range(6)[:: 1 if rank == 0 else -1]
+    train(rank, model, optimizer, module, range(4))
+
+
+def through_own_layers(rank, model, optimizer, module):
+    """Each worker leaves out other layers."""
+    module.order = range(rank, 6, 2)
+    train(rank, model, optimizer, module, range(4))
+
+
 def called_directly(rank, model, optimizer, module):
     train(rank, module, optimizer, module, range(4))
 
@@ -253,6 +282,8 @@ VARIANTS = {
     "checkpoints": (Checkpointed, plainly, {}),
     "evaluated": ("gpt", evaluating, {"servers": 2}),
     "in parts": (Branches, in_parts, {"auto_wrap_policy": linears}),
+    "in own order": (Crossing, in_own_order, {"auto_wrap_policy": linears}),
+    "through own layers": (Crossing, through_own_layers, {"auto_wrap_policy": linears, "find_unused_parameters": True}),
     "called directly": ("gpt", called_directly, {}),
     "one unit": ("gpt", plainly, {"auto_wrap_policy": None}),
     "a unit for each": ("gpt", plainly, {"auto_wrap_policy": leaves}),

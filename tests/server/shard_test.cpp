@@ -137,6 +137,23 @@ TEST_CASE("a repeated push is dropped, and acknowledged when the first one has b
   CHECK(cluster.pull(layout, 0, 2).empty());
 }
 
+TEST_CASE("a push that is to be copied is acknowledged at once, and once") {
+  const Layout layout = small_layout(1);
+  const std::vector<Piece> pieces = make_pieces(layout);
+  const Gradients g = gradients_of(layout, 2, 1);
+  ShardCluster cluster({.workers = 2});
+  cluster.open(layout);
+  Frame push = push_frame(0, pieces[0], 0, g[0][0]);
+  push.header.flags = FrameHeader::kWantAck | FrameHeader::kCopy;
+  CHECK(types(cluster.send(0, push)) == Types{FrameType::push_ack});
+  CHECK(types(cluster.send(0, push)) == Types{FrameType::push_ack});  // a repeated push
+  CHECK(cluster.send(0, push_frame(1, pieces[0], 0, g[1][0])).empty());
+  std::vector<float> expected = initial_values(layout, 0);
+  const std::vector<float> gradient = mean(g, 0);
+  for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = std::fma(-0.1F, gradient[i], expected[i]);
+  CHECK(cluster.pull(layout, 0, 1) == expected);
+}
+
 TEST_CASE("a pull is answered with the very version that it names, as long as that is there") {
   const Layout layout = small_layout(1);
   const Piece piece = make_pieces(layout)[0];

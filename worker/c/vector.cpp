@@ -80,6 +80,7 @@ Vector::Vector(Membership& member, Arena& arena, std::vector<UnitSpec> units)
   options.check = [&member] { member.link().check(); };
   options.first_owner = member.rank();
   options.codec = codec_.get();
+  options.copied_pushes = true;
   if (job.op_timeout > 0) options.op_timeout = from_seconds(job.op_timeout);
   client_.emplace(member.links().transport(), member.clock(), layout_, std::move(options));
 }

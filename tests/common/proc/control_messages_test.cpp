@@ -29,7 +29,7 @@ std::vector<ControlMessage> samples() {
                 "cpu",
                 false,
                 {"psring 1", "12ab"},
-                "7.6"},
+                "7.7"},
           Hello{},
           Welcome{7, "{\"lr\": 0.1}", Nanoseconds{500}, Nanoseconds{3000}, 2, Nanoseconds{60}, true},
           Refused{ErrorKind::unauthorised, "no"},

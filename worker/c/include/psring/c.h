@@ -249,8 +249,8 @@ PSRING_API psring_status psring_pull(psring_vector* vector, size_t unit, uint64_
 PSRING_API psring_status psring_push_pull(psring_vector* vector, size_t unit, uint64_t step);
 /* Wait for the unit's last pull, in at least this version, or for its last push, at most `timeout` seconds; then
  * PSRING_PENDING. With a timeout of 0 they are tests. PSRING_USAGE if the version is not there, and no pull of the unit
- * is in flight. A push is complete when the servers have added it to those of all workers, under ssp and asp when they
- * have applied it; the last push of psring_push_pull when its values have come. */
+ * is in flight. A push is complete when the servers have it; the last push of psring_push_pull when its values have
+ * come. */
 PSRING_API psring_status psring_wait_pull(psring_vector* vector, size_t unit, uint64_t version, double timeout);
 PSRING_API psring_status psring_wait_push(psring_vector* vector, size_t unit, double timeout);
 /* For programs whose units have memory only while a step needs it (ZeRO's stages 2 and 3), in place of
