@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from ctypes import byref, c_size_t, c_uint32, c_void_p
 from enum import IntEnum
 from types import TracebackType
@@ -44,34 +45,52 @@ class Op(IntEnum):
     BIT_XOR = 7
 
 
-class _Forgotten:
-    """Operations whose Work was dropped: what they keep lives until they are complete."""
+class _Dropped:
+    """Operations whose Work was dropped before they were complete. The library still reads and writes what they keep."""
 
     def __init__(self) -> None:
-        self._works: list[tuple[int, Any]] = []
+        # Appended to by the garbage collector, at any moment of any thread: so there is no lock.
+        self._works: deque[tuple[int, Any]] = deque()
 
     def add(self, handle: int, keeps: Any) -> None:
-        self._works = [work for work in self._works if not self._ended(work[0])]
-        if not self._ended(handle):
-            self._works.append((handle, keeps))
+        self._works.append((handle, keeps))
 
-    @staticmethod
-    def _ended(handle: int) -> bool:
-        if LIBRARY.psring_test(handle) == PENDING:
-            return False
-        LIBRARY.psring_work_free(handle)
-        return True
+    def sweep(self) -> None:
+        """Frees those that are complete by now."""
+        for _ in range(len(self._works)):
+            try:
+                handle, keeps = self._works.popleft()
+            except IndexError:  # another thread sweeps, too
+                return
+            if LIBRARY.psring_test(handle) == PENDING:
+                self._works.append((handle, keeps))
+            else:
+                LIBRARY.psring_work_free(handle)
+
+    def free_all(self) -> None:
+        while self._works:
+            LIBRARY.psring_work_free(self._works.popleft()[0])
+
+
+def _free_job(handle: int, dropped: _Dropped) -> None:
+    """Handles of operations keep the library's half of a job alive. Once the job has gone nobody reads their memory."""
+    kept = list(dropped._works)
+    dropped.free_all()
+    LIBRARY.psring_free(handle)
+    del kept
 
 
 class Work:
-    """An operation in flight. It keeps what it is given in `keeps` (the memory) until it is complete."""
+    """An operation in flight: owns the library's handle, and keeps what the operation reads and writes (`keeps`) until the
+    library has let go of it. Several threads may wait for it, so that the handle is freed with the object, and not before."""
 
-    __slots__ = ("_handle", "_keeps", "_error", "_source", "_forgotten", "__weakref__")
+    __slots__ = ("_handle", "_keeps", "_error", "_source", "_complete", "_job", "__weakref__")
 
-    def __init__(self, handle: int | None, keeps: Any, forgotten: _Forgotten) -> None:
+    def __init__(self, handle: int | None, keeps: Any, job: Job) -> None:
         self._handle = handle
-        self._forgotten = forgotten
-        self._keeps = keeps if handle else None
+        self._job = job  # is not freed before
+        self._complete = handle is None
+        self._keeps = None if self._complete else keeps
         self._error: Exception | None = None
         self._source: int | None = None
 
@@ -84,29 +103,26 @@ class Work:
 
     def done(self) -> bool:
         """Is the operation complete? Raises its error."""
-        if self._handle is None:
-            if self._error is not None:
-                raise self._error
-            return True
-        return self._took(LIBRARY.psring_test(self._handle))
+        return self._is_over() or self._took(LIBRARY.psring_test(self._handle))
 
     def done_within(self, seconds: float) -> bool:
         """Waits at most so long; is the operation complete? Raises its error."""
-        return self.done() if self._handle is None else self._took(LIBRARY.psring_wait(self._handle, seconds))
+        return self._is_over() or self._took(LIBRARY.psring_wait(self._handle, seconds))
 
     def wait(self, timeout: float | None = None) -> None:
         """Waits until the operation is complete; raises TimeoutError after so many seconds, and its error."""
-        if self._handle is None:
-            if self._error is not None:
-                raise self._error
-            return
         until = None if timeout is None else time.monotonic() + timeout
-        while True:
+        while not self._is_over():
             left = _SLICE if until is None else min(_SLICE, max(0.0, until - time.monotonic()))
             if self._took(LIBRARY.psring_wait(self._handle, left)):
                 return
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"the timeout of {timeout:g} s has passed, and the operation is not complete")
+
+    def _is_over(self) -> bool:
+        if self._error is not None:
+            raise self._error
+        return self._complete
 
     def _took(self, status: int) -> bool:
         if status == PENDING:
@@ -120,15 +136,19 @@ class Work:
             rank = c_size_t()
             if LIBRARY.psring_source(self._handle, byref(rank)) == 0:
                 self._source = rank.value
-        handle, self._handle, self._keeps = self._handle, None, None
-        LIBRARY.psring_work_free(handle)
+        self._complete = True
+        self._keeps = None
         if self._error is not None:
             raise self._error
         return True
 
     def __del__(self) -> None:
-        if self._handle is not None:
-            self._forgotten.add(self._handle, self._keeps)
+        if self._handle is None:
+            return
+        if self._complete:
+            LIBRARY.psring_work_free(self._handle)
+        else:
+            self._job.dropped.add(self._handle, self._keeps)
 
 
 def _counts(values: Sequence[int] | None) -> Any:
@@ -149,11 +169,12 @@ class Group:
             self._free.atexit = False
 
     def _start(self, function: Any, keeps: Any, *arguments: Any) -> Work:
+        self.job.dropped.sweep()
         work = c_void_p()
         status = function(self.handle, *arguments, byref(work))
         if status:
             raise_error(status)
-        return Work(work.value, keeps, self.job.forgotten)
+        return Work(work.value, keeps, self.job)
 
     def all_reduce_at(self, at: int, count: int, kind: int, op: int, keeps: Any = None) -> Work:
         return self._start(LIBRARY.psring_all_reduce, keeps, at, count, kind, op)
@@ -312,8 +333,8 @@ class Job:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._ended = False
-        self.forgotten = _Forgotten()
-        self._free = weakref.finalize(self, LIBRARY.psring_free, self.handle)
+        self.dropped = _Dropped()
+        self._free = weakref.finalize(self, _free_job, self.handle, self.dropped)
         self._free.atexit = False
         self.world = Group(self, LIBRARY.psring_world(handle), owned=False)
         self.rank = self.world.rank

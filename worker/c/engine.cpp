@@ -85,8 +85,8 @@ std::shared_ptr<Flight> Engine::start(const std::function<std::shared_ptr<Flight
       flight->end();
       return flight;
     }
-  } catch (const Error& error) {
-    latch(error);
+  } catch (const std::exception& error) {
+    latch(to_error(error));
     throw;
   }
   flights_.push_back(flight);  // shared with the caller's handle, which may be freed first
@@ -156,8 +156,8 @@ void Engine::lead(std::unique_lock<std::mutex>& lock, Moment until, Going going)
 void Engine::lead_once(std::unique_lock<std::mutex>& lock, Moment until) {
   try {
     rest(lock, std::min(until, clock_.now() + kCheck));
-  } catch (const Error& error) {
-    latch(error);
+  } catch (const std::exception& error) {  // std::bad_alloc, too: this may be the engine's own thread
+    latch(to_error(error));
   }
   advance_all();
   if (clock_.now() - checked_ > kCheck) check_job();
@@ -201,8 +201,8 @@ void Engine::advance_all() {
     bool complete = false;
     try {
       complete = (*at)->advance();
-    } catch (const Error& error) {
-      return latch(error);
+    } catch (const std::exception& error) {
+      return latch(to_error(error));
     }
     if (!complete) {
       ++at;
@@ -220,10 +220,10 @@ void Engine::check_job() {
   if (error_) return;
   try {
     check_();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     // A rank that has ended after its last operation is lost, too: what it has done completes ours first.
     advance_all();
-    latch(error);
+    latch(to_error(error));
   }
 }
 

@@ -119,7 +119,12 @@ std::unique_ptr<ring::ProcessGroup> Job::split(ring::ProcessGroup& parent, std::
   if (own == split.ranks.end())
     fail(ErrorKind::usage, "psring_split: rank {} is not among the group's ranks", parent.rank());
   split.rank = static_cast<std::size_t>(own - split.ranks.begin());
-  return engine_->locked([&] { return parent.subgroup(split); });
+  return engine_->locked([&] {
+    if (split_ids_.contains(id)) fail(ErrorKind::usage, "psring_split: the id {} was given to a group before", id);
+    std::unique_ptr<ring::ProcessGroup> group = parent.subgroup(split);
+    split_ids_.insert(id);
+    return group;
+  });
 }
 
 void Job::require_member() const {
@@ -129,7 +134,8 @@ void Job::require_member() const {
 
 bool Job::leave(Moment until) {
   const std::scoped_lock lock(mutex_);
-  if (!std::exchange(leaving_, true))
+  if (left_) fail(ErrorKind::usage, "this worker has left the job");  // another thread's call
+  if (last_barrier_ == nullptr)
     last_barrier_ = engine_->start([this] {
       auto works = std::make_shared<Works>();
       works->add(world().barrier());

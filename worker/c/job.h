@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -76,13 +77,13 @@ class Job {
   Membership member_;
   const std::shared_ptr<Memory> memory_;  ///< shared with the membership, whose links close first
   std::unique_ptr<Engine> engine_;
+  std::set<std::uint32_t> split_ids_;  ///< of all groups so far; guarded by the engine's lock
   std::mutex mutex_;
   std::atomic<bool> left_{false};
   // Guarded by mutex_.
   std::map<void*, Buffer> buffers_;
   std::array<std::size_t, kCategories> booked_{};  ///< by `book`
-  bool leaving_ = false;
-  std::shared_ptr<Flight> last_barrier_;  ///< of `leave`
+  std::shared_ptr<Flight> last_barrier_;           ///< of `leave`; null until it is called, and after it
 };
 
 }  // namespace psring::c

@@ -1,5 +1,6 @@
 // The C interface: the job, its memory and its groups.
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include <psring/c.h>
@@ -18,6 +19,8 @@ psring::RoleOptions role_options(const psring_join_options& options) {
   require(options.endpoint, "psring_join: endpoint");
   require(options.key_file, "psring_join: key_file");
   psring::RoleOptions role{.endpoint = options.endpoint, .key_file = options.key_file};
+  if (options.rank < -1 || options.rank > std::numeric_limits<std::uint32_t>::max())
+    fail(ErrorKind::usage, "psring_join: the rank {}; -1 takes any", options.rank);
   if (options.rank >= 0) role.rank = static_cast<std::uint32_t>(options.rank);
   if (options.bind != nullptr) role.bind = options.bind;
   if (options.join_timeout > 0) role.join_timeout = options.join_timeout;

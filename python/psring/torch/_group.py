@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from datetime import timedelta
 from typing import Any, Callable, Sequence
 
@@ -12,7 +11,7 @@ from torch import distributed as dist
 from .._job import Group, Job, Work
 from .._library import UsageError
 from ._vector import Tensors, Vector, check, inner, lists, one, option, stores
-from ._work import Completer, GroupWork
+from ._work import Completer, GroupWork, KeptWorks
 
 
 class ProcessGroup(dist.ProcessGroup):
@@ -34,8 +33,7 @@ class ProcessGroup(dist.ProcessGroup):
         self.completer = completer or Completer()
         self._timeout = timeout.total_seconds()
         self._end = end
-        # C++ holds the C++ half of a work alone: the Python half lives until the work is complete.
-        self._alive: deque[GroupWork] = deque()
+        self._kept = KeptWorks()
 
     # torch asks for the name in several ways.
     def getBackendName(self) -> str:  # noqa: N802
@@ -63,12 +61,7 @@ class ProcessGroup(dist.ProcessGroup):
         after: Callable[[], None] | None = None,
         source: Callable[[], int] | None = None,
     ) -> GroupWork:
-        work = GroupWork(works, result, self.completer, self._timeout, after, source)
-        alive = self._alive
-        while len(alive) > 16 and alive[0].is_completed():
-            alive.popleft()
-        alive.append(work)
-        return work
+        return self._kept.add(GroupWork(works, result, self.completer, self._timeout, after, source))
 
     def _vector_work(self, work: Work, vector: Vector) -> GroupWork:
         return self._work([work], [vector.tensor], vector.store if vector.is_copy else None)

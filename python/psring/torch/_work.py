@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import queue
+import sys
 import threading
+from collections import deque
 from datetime import timedelta
 from typing import Any, Callable
 
@@ -39,8 +41,39 @@ class Completer:
             self._works.get().complete_future()
 
 
+class KeptWorks:
+    """torch.distributed's C++ holds only the C++ half of a work, which needs the Python half to be waited for. So the Python
+    halves are kept here until they were waited for, or have a future, which keeps them. Of those that are complete and that
+    nobody has waited for, the next operation takes the tensors away."""
+
+    _MOST_EMPTY = 1024
+
+    def __init__(self) -> None:
+        self._works: dict[GroupWork, None] = {}
+        self._empty: deque[GroupWork] = deque(maxlen=self._MOST_EMPTY)
+
+    def add(self, work: GroupWork) -> GroupWork:
+        while self._drop_oldest():
+            pass
+        self._works[work] = None
+        work.kept_in = self._works
+        return work
+
+    def _drop_oldest(self) -> bool:
+        oldest = next(iter(self._works), None)
+        if oldest is None or not oldest.is_completed():
+            return False
+        self._works.pop(oldest, None)
+        if sys.getrefcount(oldest) == 2:  # this function's own, and that of the call
+            oldest.give_away()
+            self._empty.append(oldest)
+        return True
+
+
 class GroupWork(_BaseWork):
     """A torch.distributed Work: waits for psring's works, and then calls `after`, once."""
+
+    kept_in: dict[GroupWork, None] | None = None  # see KeptWorks
 
     def __init__(
         self,
@@ -53,7 +86,7 @@ class GroupWork(_BaseWork):
     ) -> None:
         super().__init__()
         self._works = works
-        self._result = result
+        self._result: list[torch.Tensor] | None = result
         self._completer = completer
         self._timeout = timeout
         self._after = after
@@ -92,7 +125,16 @@ class GroupWork(_BaseWork):
         """Waits for the operation; without a timeout, for as long as the group's. Raises the operation's error."""
         if not self._complete:
             self._wait(timeout.total_seconds() or self._timeout)
+        self._need_not_be_kept()
         return True
+
+    def _need_not_be_kept(self) -> None:
+        if self.kept_in is not None:
+            self.kept_in.pop(self, None)
+
+    def give_away(self) -> None:
+        """Nobody but C++ has this work, which is complete: C++ may still wait for it."""
+        self._result = None
 
     def works(self) -> list[Work]:
         """What it waits for."""
@@ -120,6 +162,8 @@ class GroupWork(_BaseWork):
         return self._error
 
     def result(self) -> list[torch.Tensor]:
+        if self._result is None:
+            raise RuntimeError("psring: the work was dropped, and its tensors with it")
         return self._result
 
     def source_rank(self) -> int:
@@ -140,6 +184,7 @@ class GroupWork(_BaseWork):
                 self.complete_future()
             else:
                 self._completer.add(self)
+            self._need_not_be_kept()  # the future has its outcome, or the completer has it
         return self._future
 
     def _completes_soon(self) -> bool:
@@ -164,4 +209,4 @@ class GroupWork(_BaseWork):
     def _outcome(self, _ready: Any) -> list[torch.Tensor]:
         if self._error is not None:
             raise self._error
-        return self._result
+        return self.result()

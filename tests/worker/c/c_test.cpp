@@ -247,6 +247,7 @@ TEST_CASE("a group may be freed while its operations are in flight") {
     psring_work_free(reduction);
     meet();
     need(psring_test(receive) == PSRING_PENDING, "a receive without a message");
+    need(psring_split(world, ranks.data(), 2, 3, &group) == PSRING_USAGE && group == nullptr, "a number in use");
     psring_work_free(receive);
   };
   CHECK(run("auto", body) == "");
@@ -265,6 +266,50 @@ TEST_CASE("options of a join are checked") {
   CHECK(psring_join(&options, nullptr) == PSRING_USAGE);
   CHECK(psring_join(&options, &job) == PSRING_DATA);
   CHECK(std::string(psring_last_error()).find("/nowhere/job.key") != std::string::npos);
+  for (const std::int64_t rank : {std::int64_t{1} << 32, std::int64_t{-2}}) {
+    options.rank = rank;
+    CHECK(psring_join(&options, &job) == PSRING_USAGE);
+    CHECK(std::string(psring_last_error()).find(std::to_string(rank)) != std::string::npos);
+  }
+}
+
+TEST_CASE("a job is left once, from whichever thread") {
+  const CJobs jobs(CJobs::collectives(2));
+  psring_job* second = nullptr;
+  std::jthread joins([&] { second = jobs.join(1); });
+  psring_job* const first = jobs.join(0);
+  joins.join();
+  std::atomic<int> left = 0;
+  std::atomic<int> refused = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (psring_job* job : {first, first, first, second})
+      threads.emplace_back([&, job] {
+        const psring_status status = psring_leave(job, 60);
+        ++(status == PSRING_OK ? left : refused);
+        if (status != PSRING_OK && status != PSRING_USAGE) ++left;
+      });
+  }
+  CHECK(left == 2);
+  CHECK(refused == 2);
+  CHECK(psring_leave(first, 60) == PSRING_USAGE);
+  psring_work* work = nullptr;
+  CHECK(psring_barrier(psring_world(first), &work) == PSRING_USAGE);
+  psring_free(first);
+  psring_free(second);
+}
+
+TEST_CASE("a job that was aborted is not left, however often") {
+  const CJobs jobs(CJobs::collectives(2));
+  psring_job* second = nullptr;
+  std::jthread joins([&] { second = jobs.join(1); });
+  psring_job* const first = jobs.join(0);
+  joins.join();
+  CHECK(psring_abort(first, "enough") == PSRING_OK);
+  for (int i = 0; i < 3; ++i) CHECK(psring_leave(first, 1) == PSRING_PEER_LOST);
+  CHECK(psring_abort(first, "again") == PSRING_OK);
+  psring_free(first);
+  psring_free(second);
 }
 
 TEST_CASE("an abort reaches the other rank, and all its threads") {
