@@ -336,14 +336,36 @@ class Job:
         self.dropped = _Dropped()
         self._free = weakref.finalize(self, _free_job, self.handle, self.dropped)
         self._free.atexit = False
-        self.world = Group(self, LIBRARY.psring_world(handle), owned=False)
-        self.rank = self.world.rank
-        self.size = self.world.size
-        self.all_reduce = self.world.all_reduce
-        self.broadcast = self.world.broadcast
-        self.all_gather = self.world.all_gather
-        self.reduce_scatter = self.world.reduce_scatter
-        self.barrier = self.world.barrier
+        self._world: Group | None = Group(self, LIBRARY.psring_world(handle), owned=False)  # until the job has ended
+        self.rank = self._world.rank
+        self.size = self._world.size
+
+    @property
+    def world(self) -> Group:
+        """The group of all ranks."""
+        if self._world is None:
+            self.check()
+            raise UsageError("this worker has left the job")
+        return self._world
+
+    def all_reduce(self, array: Any, op: Op = Op.SUM, timeout: float | None = None) -> None:
+        """`array` becomes the reduction of all ranks' arrays."""
+        self.world.all_reduce(array, op, timeout)
+
+    def broadcast(self, array: Any, root: int = 0, timeout: float | None = None) -> None:
+        """`array` becomes the root's array."""
+        self.world.broadcast(array, root, timeout)
+
+    def all_gather(self, array: Any, timeout: float | None = None) -> None:
+        """As Group.all_gather, of all ranks."""
+        self.world.all_gather(array, timeout)
+
+    def reduce_scatter(self, array: Any, op: Op = Op.SUM, timeout: float | None = None) -> None:
+        """As Group.reduce_scatter, of all ranks."""
+        self.world.reduce_scatter(array, op, timeout)
+
+    def barrier(self, timeout: float | None = None) -> None:
+        self.world.barrier(timeout)
 
     def allocate(self, size: int) -> Memory:
         """`size` bytes of zeroed memory that the other ranks of this host reach without a copy."""
@@ -367,12 +389,14 @@ class Job:
             if until is not None and time.monotonic() >= until:
                 self._ended = False
                 raise TimeoutError(f"not all ranks have left the job after {timeout:g} s")
+        self._world = None  # a group refers to its job
         if status:
             raise_error(status)
 
     def abort(self, reason: str) -> None:
         """Ends the job at all ranks."""
         if self._begin_end():
+            self._world = None
             call("abort", self.handle, reason.encode())
 
     def is_member(self) -> bool:

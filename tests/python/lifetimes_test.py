@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import tempfile
 import threading
 import unittest
 import weakref
@@ -80,6 +81,22 @@ def futures(rank, size):
     return {float(future.wait()[0][99]) for future in kept}
 
 
+def begun_anew(rank, size, rounds, path):
+    """Descriptors and threads after each round of init_process_group and destroy_process_group."""
+    store = dist.FileStore(path, size)
+    seen = []
+    for _ in range(rounds):
+        dist.init_process_group("psring", store=dist.PrefixStore(str(len(seen)), store), rank=rank, world_size=size)
+        tensor = torch.ones(100000)
+        dist.all_reduce(tensor, async_op=True).get_future().wait()
+        group = dist.new_group([0, 1])
+        dist.all_reduce(tensor, group=group)
+        del group
+        dist.destroy_process_group()
+        seen.append((len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))))
+    return seen
+
+
 def dropped_by_the_collector(rank, size):
     """Works in cycles: the garbage collector drops them, in the middle of other calls."""
     job = dist.distributed_c10d._get_default_group().job
@@ -121,6 +138,12 @@ class Lifetimes(unittest.TestCase):
 
     def test_works_that_the_collector_drops(self):
         self.assertEqual(self.results(dropped_by_the_collector), [0] * 4)
+
+    def test_nothing_is_left_of_a_process_group(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for seen in run(begun_anew, 2, None, {}, (12, f"{folder}/store")):
+                for first, later in zip(zip(*seen[:4]), zip(*seen[4:])):
+                    self.assertLessEqual(max(later), max(first), seen)
 
     def test_many_buckets(self):
         self.assertEqual(set(self.results(many_buckets)), set(run(many_buckets, 2, "gloo")))

@@ -49,6 +49,7 @@ class ProcessGroup(dist.ProcessGroup):
         """Leaves the job, with all ranks."""
         if self._end is not None:
             self._end()
+            self.completer.stop()
 
     def abort(self) -> None:
         """Ends the job at all ranks."""

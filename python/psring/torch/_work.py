@@ -22,10 +22,10 @@ _BaseWork: Any = getattr(dist, "_Work", None) or torch._C._distributed_c10d.Work
 
 
 class Completer:
-    """A thread that completes futures, in the order in which they were asked for. It runs from the first one on."""
+    """A thread that completes futures, in the order in which they were asked for. It runs from the first one until `stop`."""
 
     def __init__(self) -> None:
-        self._works: queue.SimpleQueue[GroupWork] = queue.SimpleQueue()
+        self._works: queue.SimpleQueue[GroupWork | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -36,9 +36,17 @@ class Completer:
                 self._thread.start()
         self._works.put(work)
 
+    def stop(self) -> None:
+        """Ends the thread, after the futures that were asked for."""
+        with self._lock:
+            if self._thread is not None:
+                self._works.put(None)
+                self._thread = None
+
     def _run(self) -> None:
-        while True:
-            self._works.get().complete_future()
+        while (work := self._works.get()) is not None:
+            work.complete_future()
+            del work  # and its tensors
 
 
 class KeptWorks:
