@@ -87,6 +87,18 @@ class Coordinator:
         if self._own_key:
             Path(self.key_file).unlink(missing_ok=True)
 
+    def stop(self) -> None:
+        """Ends the coordinator, and the job with it."""
+        self._process.terminate()
+
+    def abandon(self) -> None:
+        """Ends the coordinator of a job that has not begun, and removes its temporary folder with the key."""
+        self.stop()
+        try:
+            self.close()
+        except TimeoutError:
+            pass
+
     def close(self, timeout: float = 10.0) -> None:
         """Waits for the end of the coordinator, after the job's end, and removes its temporary folder."""
         try:

@@ -312,6 +312,20 @@ def failed_within_backward(rank: int) -> str:
     return "accepted"
 
 
+def without_libraries(rank: int, programs: str, folder: str) -> tuple[str, bool, list[str]]:
+    """What is said where psring-server cannot be loaded, whether it came at once, and what is left."""
+    os.environ["PSRING_BIN"] = programs
+    tempfile.tempdir = folder
+    begin = time.monotonic()
+    said = ""
+    try:
+        model = nn.Linear(4, 4)
+        psring.torch.ParameterServer(model, torch.optim.SGD(model.parameters(), lr=0.1), servers=2)
+    except psring.Error as error:
+        said = f"{type(error).__name__}: {error}"
+    return said, time.monotonic() - begin < 20 * SCALE, os.listdir(folder)
+
+
 class Pixels(torch.utils.data.Dataset):
     """Sample s of step k is row s of the batch of step k."""
 
@@ -368,6 +382,20 @@ def far(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
 
 
 class ParameterServerTest(unittest.TestCase):
+    def test_a_server_that_cannot_start_is_named_at_once(self):
+        with tempfile.TemporaryDirectory() as programs, tempfile.TemporaryDirectory() as folder:
+            os.symlink(os.path.join(os.environ["PSRING_BIN"], "psring"), os.path.join(programs, "psring"))
+            server = os.path.join(programs, "psring-server")
+            with open(server, "w") as file:
+                file.write("#!/bin/sh\necho 'psring-server: libfmt.so.9: cannot open shared object file' >&2\nexit 127\n")
+            os.chmod(server, 0o755)
+            first, second = workers(without_libraries, programs, folder)
+        self.assertRegex(
+            first[0], "^DataError: .*: server [01] ended with status 127: libfmt.so.9: cannot open shared object file$"
+        )
+        self.assertRegex(second[0], "^PeerLostError: ")
+        self.assertEqual((first[1:], second[1]), ((True, []), True))
+
     def check_equal(self, kind: str, **how: Any) -> None:
         states = workers(trained, kind, how)
         for state in states:

@@ -14,7 +14,7 @@ from torch import distributed as dist
 
 from .._coordinator import Coordinator
 from .._job import Job
-from .._library import Error, UsageError
+from .._library import DataError, Error, UsageError
 from .._servers import Servers
 
 _KEY = "psring/servers"
@@ -88,8 +88,11 @@ class ServedJob:
                     options=["--servers", str(servers), "--join-timeout", f"{timeout:g}", *options],
                     out=out or os.environ.get("PSRING_OUT"),
                 )
-                self.servers = Servers(servers, self.coordinator.endpoint, self.coordinator.key_file)
+                self.servers = Servers(
+                    servers, self.coordinator.endpoint, self.coordinator.key_file, died=self.coordinator.stop
+                )
             except Error as error:
+                self._abandon()
                 store.set(entry, f"error\n{error}")
                 raise
             store.set(entry, f"at\n{self.coordinator.endpoint}\n{self.coordinator.key_file}\n{socket.gethostname()}")
@@ -103,11 +106,27 @@ class ServedJob:
                 "set PSRING_KEY to a copy of one file of `psring keygen` on each host, and PSRING_LISTEN at rank 0 to "
                 "ADDRESS:0"
             )
-        self.job = Job(endpoint, key or key_file, rank, join_timeout=timeout, memory_bytes=memory_bytes)
+        try:
+            self.job = Job(endpoint, key or key_file, rank, join_timeout=timeout, memory_bytes=memory_bytes)
+        except BaseException as error:
+            death = self.servers.death() if self.servers is not None else None
+            self._abandon()
+            if death is not None and isinstance(error, Error):
+                raise DataError(f"psring: the job did not begin: {death}") from error
+            raise
         if self.coordinator is not None:
             self.coordinator.joined()
+        if self.servers is not None:
+            self.servers.joined()
         self._ended = False
         atexit.register(self.close)
+
+    def _abandon(self) -> None:
+        """Ends what rank 0 has started for a job that did not begin."""
+        if self.coordinator is not None:
+            self.coordinator.abandon()
+        if self.servers is not None:
+            self.servers.close()
 
     def close(self) -> None:
         """Leaves the job, at the end of the interpreter at the latest; all workers do. After an uncaught exception the

@@ -83,7 +83,12 @@ def _join(store: Any, rank: int, size: int, timeout: timedelta) -> tuple[Job, Co
             f"psring: rank {rank} is on {socket.gethostname()}, rank 0 on {host}: between hosts the job needs a key; set "
             "PSRING_KEY to a copy of one file of `psring keygen` on each host, and PSRING_LISTEN at rank 0 to ADDRESS:0"
         )
-    job = Job(endpoint, key or key_file, rank, join_timeout=seconds, memory_bytes=_memory_bytes())
+    try:
+        job = Job(endpoint, key or key_file, rank, join_timeout=seconds, memory_bytes=_memory_bytes())
+    except BaseException:
+        if coordinator is not None:
+            coordinator.abandon()
+        raise
     if coordinator is not None:
         coordinator.joined()
     return job, coordinator
