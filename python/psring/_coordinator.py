@@ -12,9 +12,9 @@ import threading
 from pathlib import Path
 from typing import IO, Sequence
 
-from ._library import DataError, Error, TimeoutError, environment_of_programs, folder_of_programs
+from ._library import DataError, Error, TimeoutError, UsageError, environment_of_programs, folder_of_programs
 
-_KINDS: dict[int, type[Error]] = {3: DataError}
+_KINDS: dict[int, type[Error]] = {2: UsageError, 3: DataError}
 
 
 def _drain(stream: IO[bytes]) -> None:

@@ -65,10 +65,20 @@ def batch(rank: int, step: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(8, 1, 28, 28, generator=draw), torch.randint(0, 10, (8,), generator=draw)
 
 
+# A value of 0 is not the same as none.
+ZEROS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "rmsprop, alpha=0": lambda trained: torch.optim.RMSprop(trained, lr=1e-3, alpha=0.0),
+    "adamw, weight_decay=0": lambda trained: torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.0),
+    "adam, first beta 0": lambda trained: torch.optim.Adam(trained, lr=1e-3, betas=(0.0, 0.9)),
+}
+
+
 def optimizer_of(kind: str, module: nn.Module) -> torch.optim.Optimizer:
     trained = [p for p in module.parameters() if p.requires_grad]
     if kind == "adamw":
         return torch.optim.AdamW(trained, lr=1e-3, weight_decay=0.1)
+    if kind in ZEROS:
+        return ZEROS[kind](trained)
     return torch.optim.SGD(trained, lr=0.05, momentum=0.9, nesterov=True, weight_decay=1e-3)
 
 
@@ -406,6 +416,8 @@ class ParameterServerTest(unittest.TestCase):
     def test_servers_update_as_torch_does(self) -> None:
         self.check_equal("sgd")
         self.check_equal("adamw", servers=2)
+        for kind in ZEROS:
+            self.check_equal(kind)
 
     def test_servers_average_and_torch_updates(self) -> None:
         self.check_equal("adamw", updates="mean", servers=2)

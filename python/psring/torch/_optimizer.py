@@ -11,16 +11,13 @@ from .._library import UsageError
 
 # Options that must have the value with which the servers' rule is the same. Those that only choose an implementation
 # are free.
-_PLAIN: dict[str, Any] = {"maximize": False, "amsgrad": False, "centered": False, "dampening": 0, "lr_decay": 0}
+_PLAIN: dict[str, Any] = {"maximize": False, "amsgrad": False, "centered": False, "dampening": 0, "lr_decay": 0, "momentum": 0}
 _FREE = {"foreach", "fused", "capturable", "differentiable", "decoupled_weight_decay"}
 _RULES: dict[type, tuple[str, dict[str, str]]] = {
     torch.optim.Adam: ("adam", {"eps": "eps", "weight_decay": "weight-decay"}),
     torch.optim.AdamW: ("adamw", {"eps": "eps", "weight_decay": "weight-decay"}),
     torch.optim.Adagrad: ("adagrad", {"eps": "eps", "weight_decay": "weight-decay"}),
-    torch.optim.RMSprop: (
-        "rmsprop",
-        {"eps": "eps", "weight_decay": "weight-decay", "alpha": "alpha", "momentum": "momentum"},
-    ),
+    torch.optim.RMSprop: ("rmsprop", {"eps": "eps", "weight_decay": "weight-decay", "alpha": "alpha"}),
 }
 
 
@@ -83,8 +80,7 @@ def job_options(optimizer: torch.optim.Optimizer) -> list[str]:
         )
     for name, value in group.items():
         if name in names:
-            if value or rule == "adamw":  # whose own default is not 0
-                options += [f"--{names[name]}", repr(float(value))]
+            options += [f"--{names[name]}", repr(float(value))]  # 0 is a value, too: psring's default is another one
         elif name in _FREE:
             continue
         elif name == "initial_accumulator_value" and value == 0:
