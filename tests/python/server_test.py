@@ -322,6 +322,17 @@ def failed_within_backward(rank: int) -> str:
     return "accepted"
 
 
+def closed_while_handling(rank: int) -> int | None:
+    """The status of the coordinator, where this worker has started it."""
+    model = train(rank, "sgd", 2)
+    try:
+        raise ValueError("the end of the data")
+    except ValueError:
+        model.close()
+    coordinator = model._served.coordinator
+    return None if coordinator is None else coordinator._process.returncode
+
+
 def without_libraries(rank: int, programs: str, folder: str) -> tuple[str, bool, list[str]]:
     """What is said where psring-server cannot be loaded, whether it came at once, and what is left."""
     os.environ["PSRING_BIN"] = programs
@@ -405,6 +416,9 @@ class ParameterServerTest(unittest.TestCase):
         )
         self.assertRegex(second[0], "^PeerLostError: ")
         self.assertEqual((first[1:], second[1]), ((True, []), True))
+
+    def test_closed_while_an_exception_is_handled(self):
+        self.assertEqual(workers(closed_while_handling), [0, None])
 
     def check_equal(self, kind: str, **how: Any) -> None:
         states = workers(trained, kind, how)

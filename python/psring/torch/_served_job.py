@@ -14,10 +14,18 @@ from torch import distributed as dist
 
 from .._coordinator import Coordinator
 from .._job import Job
-from .._library import DataError, Error, UsageError
+from .._library import DataError, Error, TimeoutError, UsageError
 from .._servers import Servers
 
 _KEY = "psring/servers"
+_PATIENCE = 5.0  # seconds that a worker which handles an exception waits for the others
+
+
+def _reason(error: BaseException | None) -> str | None:
+    """The line of an exception with which a program ends; None: it ends well."""
+    if error is None or (isinstance(error, SystemExit) and not error.code):
+        return None
+    return " ".join(f"{type(error).__name__}: {error}".split())[:400]
 
 
 def _store(seconds: float) -> tuple[Any, int, int]:
@@ -121,6 +129,13 @@ class ServedJob:
         self._ended = False
         atexit.register(self.close)
 
+    def _leave(self, reason: str | None) -> None:
+        """`reason`: with which the job is aborted if the others do not come; None: they will."""
+        try:
+            self.job.leave(None if reason is None else _PATIENCE)
+        except TimeoutError:
+            self.job.abort(reason or "")
+
     def _abandon(self) -> None:
         """Ends what rank 0 has started for a job that did not begin."""
         if self.coordinator is not None:
@@ -130,18 +145,17 @@ class ServedJob:
 
     def close(self) -> None:
         """Leaves the job, at the end of the interpreter at the latest; all workers do. After an uncaught exception the
-        job is aborted."""
+        job is aborted. While an exception is handled, the others may have ended for the same reason, or wait for this
+        worker: the job is aborted if they do not come within a few seconds."""
         if self._ended:
             return
         self._ended = True
-        failed = getattr(sys, "last_value", None) or sys.exc_info()[1]
-        if isinstance(failed, SystemExit) and not failed.code:
-            failed = None
+        uncaught, handled = _reason(getattr(sys, "last_value", None)), _reason(sys.exc_info()[1])
         try:
-            if failed is not None:
-                self.job.abort(" ".join(f"{type(failed).__name__}: {failed}".split())[:400])
+            if uncaught is not None:
+                self.job.abort(uncaught)
             else:
-                self.job.leave()
+                self._leave(handled)
         except KeyboardInterrupt:
             pass
         except Error as error:
