@@ -73,8 +73,10 @@ class Coordinator:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise DataError(f"cannot start {command[0]}: {error.strerror}; PSRING_BIN can name its folder") from error
         assert self._process.stdout is not None
-        first = self._process.stdout.readline().decode()
-        if not first.startswith("coordinator at "):
+        first = "other"
+        while first and not first.startswith("coordinator at "):  # other lines may come before
+            first = self._process.stdout.readline().decode()
+        if not first:
             status = self._process.wait()
             line = log.read_text(errors="replace").strip() or f"the coordinator ended with status {status}"
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -8,6 +8,10 @@
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/proc/fault.h>
+#include <psring/common/proc/options/check.h>
+#include <psring/optim/job_optimizer.h>
+#include <psring/optim/optimizers.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/session.h>
 #include <psring/ring/shm/world.h>
@@ -16,6 +20,32 @@
 #include <psring/worker/c/vector.h>
 
 namespace psring::c {
+
+namespace {
+
+/// A job without options, but with this one's optimizer, whose own defaults are a part of the job.
+JobOptions plain_of(const JobOptions& job) {
+  JobOptions plain;
+  optim::OptimizerRegistry optimizers;
+  optim::register_builtin_optimizers(optimizers);
+  JobOptions bare;
+  bare.optimizer = job.optimizer;
+  optim::fill_in(plain, *optim::make_optimizer(optimizers, bare));
+  return plain;
+}
+
+/// Throws usage if an option of the job has no effect on this program, which trains by itself.
+void check_options(const JobOptions& job) {
+  options::check_in_programs(job, plain_of(job));
+  for (const Fault& fault : parse_faults(job.fault)) {
+    const bool of_steps = fault.kind == Fault::Kind::slow || fault.kind == Fault::Kind::jitter || fault.step;
+    if (fault.role == net::Role::worker && of_steps)
+      fail(ErrorKind::usage, "--fault {}: has no effect on a program that trains by itself, whose steps are its own",
+           job.fault);
+  }
+}
+
+}  // namespace
 
 struct Job::Memory {
   explicit Memory(std::size_t bytes) : arena(std::make_shared<Arena>(bytes + ring::kShmArenaBytes)) {}
@@ -34,6 +64,7 @@ Job::Job(const RoleOptions& options, std::size_t memory_bytes)
   const auto workers = of_role(members, net::Role::worker);
   memory_->links->become(member_.link_options().self);
   memory_->world = ring::make_job_group(member_, *memory_->links, workers, memory_->arena, false);
+  check_options(member_.job());
   link_to_servers(of_role(members, net::Role::server));
   engine_ = std::make_unique<Engine>(*memory_->world, [this] { member_.link().check(); });
 }

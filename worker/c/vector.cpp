@@ -23,24 +23,11 @@ using namespace std::chrono_literals;
 
 constexpr Nanoseconds kSlice = 20ms;  ///< of waiting, then the waiting thread checks whether the job lives
 
-/// A vector is f32, and each worker pushes a unit once in a step.
-void require_plain(const JobOptions& job) {
-  const auto refuse = [](bool refused, const char* option) {
-    if (refused) fail(ErrorKind::usage, "psring_vector_open: the job has {}, which a vector does not support", option);
-  };
+/// What a vector needs of its job besides what check_options in job.cpp has refused.
+void require_servers(const JobOptions& job) {
   if (job.servers == 0) fail(ErrorKind::usage, "psring_vector_open: the job has no servers");
-  refuse(job.placement != "standalone", "servers in the workers' processes (--placement)");
-  refuse(job.mesh().divides_model(), "--tensor or --pipeline");
-  refuse(job.precision != "f32" || (!job.comm_dtype.empty() && job.comm_dtype != "f32"), "values that are not f32");
-  refuse(job.accumulate > 1, "--accumulate");
-  refuse(job.local_reduce, "--local-reduce");
-  refuse(job.backup_workers > 0, "--backup-workers");
-  refuse(job.goes_on(), "--max-restarts or --elastic");
-  refuse(job.replicas > 0, "--replicas");
-  refuse(!job.freeze.empty(), "--freeze");
-  refuse(!job.init.empty(), "--init");
-  refuse(job.clip_norm > 0 && parse_consistency(job.consistency).each_push_updates,
-         "--clip-norm without bsp, where each worker clips its own gradients");
+  if (job.clip_norm > 0 && parse_consistency(job.consistency).each_push_updates)
+    fail(ErrorKind::usage, "psring_vector_open: --clip-norm needs bsp; each worker clips its own gradients without it");
 }
 
 /// Throws usage where the servers would refuse the layout, or a checkpoint could not tell its tensors apart.
@@ -67,7 +54,7 @@ Layout checked(Layout layout) {
 Vector::Vector(Membership& member, Arena& arena, std::vector<UnitSpec> units)
     : member_(member),
       arena_(arena),
-      layout_((require_plain(member.job()), checked(make_layout(std::move(units), member.job().servers)))),
+      layout_((require_servers(member.job()), checked(make_layout(std::move(units), member.job().servers)))),
       consistency_(parse_consistency(member.job().consistency)),
       servers_update_(member.job().optimizer_on == "server"),
       values_(layout_.units.size()),

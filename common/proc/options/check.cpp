@@ -1,7 +1,10 @@
 #include <cmath>
+#include <type_traits>
+#include <variant>
 
 #include <psring/common/base/error.h>
 #include <psring/common/proc/options/check.h>
+#include <psring/common/proc/options/table.h>
 
 namespace psring::options {
 namespace {
@@ -66,6 +69,26 @@ void check_duration(std::string_view flag, double value, double least) {
   constexpr double kYear = 365.0 * 86400;
   if (!(value >= least && value <= kYear))
     fail(ErrorKind::usage, "{}: expected seconds from {:g} to {:g}, got {:g}", flag, least, kYear, value);
+}
+
+void check_in_programs(const JobOptions& job, const JobOptions& plain) {
+  for (const Option* const option : recorded()) {
+    const bool has_effect =
+        option->in_programs == InPrograms::yes || (option->in_programs == InPrograms::with_servers && job.servers > 0);
+    const bool given = std::visit(
+        [&](const auto& member) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(member)>, std::monostate>)
+            return false;
+          else if constexpr (requires { (job.*member).has_value(); })
+            return (job.*member).has_value() && job.*member != plain.*member;
+          else
+            return job.*member != plain.*member;
+        },
+        option->field);
+    if (given && !has_effect)
+      fail(ErrorKind::usage, "--{}: has no effect on a program that trains by itself{}", option->name,
+           option->in_programs == InPrograms::with_servers ? ", without servers" : "");
+  }
 }
 
 void check(const JobOptions& job, const Option& option) {

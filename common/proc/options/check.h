@@ -24,6 +24,10 @@ void check_count(std::string_view flag, std::size_t value, std::size_t most);
 /// arithmetic cannot hold.
 void check_duration(std::string_view flag, double value, double least);
 
+/// Throws usage, naming the flag, if an option of the job has another value than in `plain`, and no effect in a job
+/// whose workers are a user's programs.
+void check_in_programs(const JobOptions& job, const JobOptions& plain);
+
 /// Checks the job's value of an option. Throws usage: "--flag: expected ..., got ...".
 void check(const JobOptions& job, const Option& option);
 

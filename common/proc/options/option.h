@@ -74,6 +74,14 @@ struct Need {
   const char* reason = "";
 };
 
+/// Whether an option has an effect in a job whose workers are a user's programs, which train by themselves through the
+/// C interface.
+enum class InPrograms : std::uint8_t {
+  yes,
+  with_servers,  ///< where the job has servers
+  no,            ///< the option is one of psring's own trainer
+};
+
 /// One option of a job: a row of the table. All that psring knows of the option is made from its row: the command
 /// line's flag, the key of the configuration file, the field of the job's JSON, the strategies that leave the option
 /// out, the help and the reference page.
@@ -91,6 +99,7 @@ struct Option {
   const char* json = "";       ///< name in the job's JSON; "": the name, with _ in place of -
   const char* standard = nullptr;  ///< the default as a text; null: the field's default
   const char* alone = nullptr;     ///< the value if the flag is given without one; null: the flag needs a value
+  InPrograms in_programs = InPrograms::yes;
 };
 
 }  // namespace psring::options
