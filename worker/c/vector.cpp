@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr Nanoseconds kSlice = 20ms;  ///< of waiting, then the waiting thread checks whether the job lives
 
-/// What a vector needs of its job besides what check_options in job.cpp has refused.
+/// Throws usage if the job cannot have a vector; check_options in job.cpp has refused other options.
 void require_servers(const JobOptions& job) {
   if (job.servers == 0) fail(ErrorKind::usage, "psring_vector_open: the job has no servers");
   if (job.clip_norm > 0 && parse_consistency(job.consistency).each_push_updates)

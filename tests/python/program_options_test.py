@@ -13,7 +13,7 @@ REFUSED = [
     "--overlap off", "--device cuda", "--cuda-graphs off", "--threads 2", "--max-restarts 1", "--trace on", "--live 127.0.0.1:0",
     "--tensorboard", "--fault kill:worker:0@step=3", "--fault slow:worker:0=4x", "--elastic 1:1",
 ]
-# Of those that servers use, where there are none.
+# The same for options that servers use, in jobs without servers.
 WITHOUT_SERVERS = [
     "--optimizer adamw", "--lr 0.5", "--optimizer momentum", "--weight-decay 0.1", "--clip-norm 0.5",
     "--schedule cosine", "--compress int8", "--checkpoint-every 2",
