@@ -67,15 +67,18 @@ class _Dropped:
             else:
                 LIBRARY.psring_work_free(handle)
 
-    def free_all(self) -> None:
-        while self._works:
-            LIBRARY.psring_work_free(self._works.popleft()[0])
+    def free_all(self) -> list[Any]:
+        """Frees all handles. Returns what the operations keep, which the library needs for as long as the job lives."""
+        works = list(self._works)
+        self._works.clear()
+        for handle, _ in works:
+            LIBRARY.psring_work_free(handle)
+        return [keeps for _, keeps in works]
 
 
 def _free_job(handle: int, dropped: _Dropped) -> None:
     """Handles of operations keep the library's half of a job alive. Once the job has gone nobody reads their memory."""
-    kept = list(dropped._works)
-    dropped.free_all()
+    kept = dropped.free_all()
     LIBRARY.psring_free(handle)
     del kept
 

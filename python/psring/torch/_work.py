@@ -68,7 +68,10 @@ class KeptWorks:
         return work
 
     def _drop_oldest(self) -> bool:
-        oldest = next(iter(self._works), None)
+        try:
+            oldest = next(iter(self._works), None)
+        except RuntimeError:  # another thread has waited for one in between
+            return False
         if oldest is None or not oldest.is_completed():
             return False
         self._works.pop(oldest, None)
