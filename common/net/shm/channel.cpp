@@ -28,14 +28,14 @@ class ShmChannel final : public Channel {
     if (!epoll_) fail(ErrorKind::data, "cannot make an epoll: {}", std::strerror(errno));
     if (!listener) return;
     gate_.emplace(std::move(listener), options);
-    watch(gate_->wait_fd(), EPOLLIN);
+    watch(epoll_, gate_->wait_fd(), EPOLLIN);
   }
 
   /// Adds a link whose peer has proved the key.
   void open(Fd socket, std::unique_ptr<ShmLink> link) {
-    watch(socket, EPOLLIN | EPOLLRDHUP);
+    watch(epoll_, socket, EPOLLIN | EPOLLRDHUP);
     // Edge-triggered: the bell need not be read before it can ring again.
-    watch(link->bell(), EPOLLIN | EPOLLET);
+    watch(epoll_, link->bell(), EPOLLIN | EPOLLET);
     links_.push_back({std::move(socket), std::move(link), false});
   }
 
@@ -62,7 +62,6 @@ class ShmChannel final : public Channel {
     std::unique_ptr<ShmLink> shm;
     bool closed;  ///< by the peer; frames that it sent before may still be there
   };
-  void watch(const Fd& fd, std::uint32_t events);
   void poll_sockets();
   const Fd& admit(Peer client, Fd& socket, std::vector<Fd> files);
   [[noreturn]] void drop(std::size_t index, const Error& error);
@@ -85,14 +84,6 @@ class ShmChannel final : public Channel {
   std::size_t calls_ = 0;
   bool woken_ = false;
 };
-
-void ShmChannel::watch(const Fd& fd, std::uint32_t events) {
-  epoll_event event{};
-  event.events = events;
-  event.data.fd = fd.get();
-  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0)
-    fail(ErrorKind::data, "cannot watch a local socket: {}", std::strerror(errno));
-}
 
 void ShmChannel::send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) {
   const Link* link = find(to);

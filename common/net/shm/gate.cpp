@@ -16,6 +16,8 @@ namespace {
 
 constexpr int kAcceptsAtATime = 64;  ///< bounds one call, so that many clients do not stall the open links
 
+}  // namespace
+
 void watch(const Fd& epoll, const Fd& fd, std::uint32_t events) {
   epoll_event event{};
   event.events = events;
@@ -23,8 +25,6 @@ void watch(const Fd& epoll, const Fd& fd, std::uint32_t events) {
   if (::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0)
     fail(ErrorKind::data, "cannot watch a local socket: {}", std::strerror(errno));
 }
-
-}  // namespace
 
 UnixGate::UnixGate(Fd listener, Options options)
     : options_(std::move(options)), listener_(std::move(listener)), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
@@ -16,6 +17,9 @@
 #include <psring/common/net/unix_socket.h>
 
 namespace psring::net {
+
+/// Adds a descriptor to an epoll. Throws data.
+void watch(const Fd& epoll, const Fd& fd, std::uint32_t events);
 
 /// The listening side of local sockets: lets the clients in that prove the job's key, many at a time, and never waits
 /// for a client. Clients that have not proved the key stay until `handshake_timeout`; a client above the limit pushes
