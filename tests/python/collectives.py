@@ -1,4 +1,5 @@
-"""Calls every collective of torch.distributed; returns what each left in the tensors, as arrays."""
+"""Calls every collective of torch.distributed; returns what each left in the tensors, as arrays. The tensors are on the
+device that is the default one (with torch.device(...), from PyTorch 2 on)."""
 
 import torch
 import torch.distributed as dist
@@ -7,10 +8,11 @@ TYPES = [torch.float32, torch.float64, torch.float16, torch.int8, torch.uint8, t
 
 
 def values(shape, dtype, rank, seed=0):
-    generator = torch.Generator().manual_seed(1000 * seed + rank)
+    generator = torch.Generator("cpu").manual_seed(1000 * seed + rank)
+    device = torch.empty(0).device
     if dtype.is_floating_point:
-        return (torch.rand(shape, generator=generator) * 2 - 1).to(dtype)
-    return torch.randint(0, 5, shape, generator=generator).to(dtype)
+        return (torch.rand(shape, generator=generator, device="cpu") * 2 - 1).to(device, dtype)
+    return torch.randint(0, 5, shape, generator=generator, device="cpu").to(device, dtype)
 
 
 def run(rank, size):
@@ -18,7 +20,7 @@ def run(rank, size):
 
     def keep(name, *tensors):
         assert name not in left, name
-        left[name] = [t.numpy().copy() for t in tensors]
+        left[name] = [t.cpu().numpy().copy() for t in tensors]
 
     for dtype in TYPES:
         for name in ("SUM", "PRODUCT", "MIN", "MAX"):

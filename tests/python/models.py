@@ -18,7 +18,8 @@ class ConvNet(nn.Module):
 
     @staticmethod
     def batch(generator):
-        return torch.randn(8, 1, 28, 28, generator=generator), torch.randint(0, 10, (8,), generator=generator)
+        images = torch.randn(8, 1, 28, 28, generator=generator, device="cpu")
+        return images, torch.randint(0, 10, (8,), generator=generator, device="cpu")
 
 
 class Block(nn.Module):
@@ -53,21 +54,22 @@ class GPT(nn.Module):
 
     @staticmethod
     def batch(generator):
-        text = torch.randint(0, 64, (4, 17), generator=generator)
+        text = torch.randint(0, 64, (4, 17), generator=generator, device="cpu")
         return text[:, :-1], text[:, 1:]
 
 
 def train(rank, size, model, optimizer, steps=50, **options):
-    """Trains under DDP; returns all parameters as one vector."""
+    """Trains under DDP, on the default device; returns all parameters as one vector."""
+    device = torch.empty(0).device
     torch.manual_seed(0)
     module = {"conv": ConvNet, "gpt": GPT}[model]()
     wrapped = nn.parallel.DistributedDataParallel(module, **options)
     parameters = wrapped.parameters()
     update = torch.optim.SGD(parameters, lr=0.05, momentum=0.9) if optimizer == "sgd" else torch.optim.AdamW(parameters)
-    generator = torch.Generator().manual_seed(1 + rank)
+    generator = torch.Generator("cpu").manual_seed(1 + rank)
     for _ in range(steps):
-        x, y = module.batch(generator)
+        x, y = (each.to(device) for each in module.batch(generator))
         update.zero_grad(set_to_none=not options.get("gradient_as_bucket_view", False))
         F.cross_entropy(wrapped(x), y).backward()
         update.step()
-    return torch.cat([p.detach().flatten() for p in module.parameters()]).numpy()
+    return torch.cat([p.detach().flatten() for p in module.parameters()]).cpu().numpy()

@@ -10,7 +10,7 @@ from torch import distributed as dist
 
 from .._job import Group, Job, Work
 from .._library import UsageError
-from ._vector import Tensors, Vector, check, inner, lists, one, option, stores
+from ._vector import Tensors, Vector, check, inner, lists, on_host, one, option, stores
 from ._work import Completer, GroupWork, KeptWorks
 
 
@@ -108,7 +108,7 @@ class ProcessGroup(dist.ProcessGroup):
     def _all_gather(self, calls: list[tuple[Tensors, torch.Tensor]]) -> GroupWork:
         for out, tensor in calls:
             self._check_parts("all_gather", out, tensor)
-        buffers = [torch.empty((self.group.size, tensor.numel()), dtype=tensor.dtype) for _, tensor in calls]
+        buffers = [torch.empty((self.group.size, tensor.numel()), dtype=tensor.dtype, device="cpu") for _, tensor in calls]
         works = [self._gather_into(buffer, tensor) for buffer, (_, tensor) in zip(buffers, calls)]
 
         def unpack() -> None:
@@ -145,7 +145,7 @@ class ProcessGroup(dist.ProcessGroup):
         """`outputs`: one tensor; `inputs`: a list with a tensor of its shape for each rank, or such a list in a list."""
         parts, tensor = lists(inputs, outputs)
         self._check_parts("reduce_scatter", parts, tensor)
-        flat = torch.cat([part.detach().reshape(-1).to("cpu") for part in parts])
+        flat = torch.cat([on_host(part.detach().reshape(-1)) for part in parts])
         return self._reduce_scatter(tensor, flat, opts)
 
     def _reduce_scatter_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> GroupWork:
@@ -154,7 +154,7 @@ class ProcessGroup(dist.ProcessGroup):
                 f"psring: reduce_scatter of {tensor.numel()} {tensor.dtype} at {self.group.size} ranks into "
                 f"{output.numel()} {output.dtype}"
             )
-        return self._reduce_scatter(output, tensor.detach().reshape(-1).to("cpu", copy=True), opts)
+        return self._reduce_scatter(output, on_host(tensor.detach().reshape(-1).clone()), opts)
 
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
         return self._joined([self._reduce_scatter_base(out, tensor, opts) for out, tensor in zip(outputs, inputs)])
@@ -183,7 +183,7 @@ class ProcessGroup(dist.ProcessGroup):
         elif len(inner(outputs)) > 0:
             raise UsageError(f"psring: gather into tensors at rank {rank}; the root is rank {root}")
         sent = Vector(tensor, moves_only=True)
-        received = torch.empty((len(out), tensor.numel()), dtype=tensor.dtype)
+        received = torch.empty((len(out), tensor.numel()), dtype=tensor.dtype, device="cpu")
         into = Vector(received, moves_only=True)
         work = self.group.all_to_all_at(
             sent.at,
@@ -211,7 +211,7 @@ class ProcessGroup(dist.ProcessGroup):
         elif len(inner(inputs)) > 0:
             raise UsageError(f"psring: scatter of tensors at rank {rank}; the root is rank {root}")
         into = Vector(tensor, moves_only=True, reads=False)
-        flat = torch.cat([part.detach().reshape(-1).to("cpu") for part in parts]) if parts else tensor.new_empty(0)
+        flat = torch.cat([on_host(part.detach().reshape(-1)) for part in parts]) if parts else tensor.new_empty(0)
         sent = Vector(flat, moves_only=True)
         work = self.group.all_to_all_at(
             sent.at,
@@ -231,8 +231,8 @@ class ProcessGroup(dist.ProcessGroup):
             raise UsageError("psring: all_to_all of tensors of different types")
         for tensor in (*inputs, *outputs):
             check(tensor)
-        flat = torch.cat([tensor.detach().reshape(-1).to("cpu") for tensor in inputs])
-        received = torch.empty(sum(tensor.numel() for tensor in outputs), dtype=flat.dtype)
+        flat = torch.cat([on_host(tensor.detach().reshape(-1)) for tensor in inputs])
+        received = torch.empty(sum(tensor.numel() for tensor in outputs), dtype=flat.dtype, device="cpu")
 
         def unpack() -> None:
             with torch.no_grad():
@@ -255,8 +255,8 @@ class ProcessGroup(dist.ProcessGroup):
         check(output)
         if output.dtype != tensor.dtype:
             raise UsageError(f"psring: all_to_all of {tensor.dtype} into {output.dtype}")
-        flat = tensor.detach().reshape(-1).to("cpu")
-        received = torch.empty(output.numel(), dtype=output.dtype)
+        flat = on_host(tensor.detach().reshape(-1))
+        received = torch.empty(output.numel(), dtype=output.dtype, device="cpu")
         work = self._exchange(flat, self._counts(tensor, input_splits), received, self._counts(output, output_splits))
 
         def unpack() -> None:

@@ -134,6 +134,6 @@ def _refusal(name: str, fault: str) -> UsageError:
 
 def refuse_conversion(what: str, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
     """Refuses a function of nn.Module._apply that would replace parameters, such as that of `double()`."""
-    probe = torch.zeros(1)
+    probe = torch.zeros(1, device="cpu")
     if fn(probe).data_ptr() != probe.data_ptr():
         raise UsageError(f"psring: a {what} keeps its parameters where they are: convert the module before")

@@ -62,6 +62,22 @@ def check(tensor: torch.Tensor) -> None:
         raise NotImplementedError("psring: a quantized tensor")
 
 
+def _host_memory(like: torch.Tensor) -> torch.Tensor:
+    """Memory on the host for a tensor's elements: pinned for those of a GPU, which then copies several times as fast."""
+    return torch.empty(like.shape, dtype=like.dtype, device="cpu", pin_memory=like.is_cuda)
+
+
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor itself, if it is in the host's memory, or a copy."""
+    return tensor if tensor.device.type == "cpu" else _host_memory(tensor).copy_(tensor)
+
+
+def _let_finish(tensor: torch.Tensor) -> None:
+    """Waits for what this thread has asked the tensor's GPU to do."""
+    if tensor.is_cuda:
+        torch.cuda.current_stream(tensor.device).synchronize()
+
+
 class Vector:
     """A tensor as a vector in the host's memory: the tensor's own memory, or a copy that `store` copies back. `kind` is for
     reductions; for moving only, any type of elements will do."""
@@ -73,11 +89,11 @@ class Vector:
         self.tensor = tensor
         host = tensor.detach()
         if host.device.type != "cpu" or not host.is_contiguous():
-            host = (
-                host.to("cpu").contiguous()
-                if reads
-                else torch.empty(host.shape, dtype=host.dtype)
-            )
+            if reads:
+                host = on_host(host).contiguous()
+            else:
+                _let_finish(host)  # `store` may come in another thread, which has another stream
+                host = _host_memory(host)
             if host.data_ptr() == tensor.data_ptr():
                 host = host.clone(memory_format=torch.contiguous_format)
         self.host = host

@@ -189,7 +189,7 @@ class GroupWork(_BaseWork):
         if self._future is None:
             # An exception that set_exception stores is a value to C++, which DDP's reducer takes for tensors. One that a
             # callback raises is an error there, too.
-            self._ready = torch.futures.Future()
+            self._ready = torch.futures.Future(devices=self._devices())
             self._future = self._ready.then(self._outcome)
             if self.is_completed() or self._completes_soon():
                 self.complete_future()
@@ -197,6 +197,10 @@ class GroupWork(_BaseWork):
                 self._completer.add(self)
             self._need_not_be_kept()  # the future has its outcome, or the completer has it
         return self._future
+
+    def _devices(self) -> list[torch.device]:
+        """The GPUs of its tensors: a future takes only tensors of the devices that it was told."""
+        return list({tensor.device for tensor in self._result or () if tensor.is_cuda})
 
     def _completes_soon(self) -> bool:
         """Waits for as long as two hops between threads may take: most reductions of small vectors are complete then."""

@@ -168,7 +168,7 @@ def process_group_of(group: Any) -> ProcessGroup:
 
 def split_all(group: ProcessGroup) -> Group:
     """A new group of all ranks of `group`, with operations and bytes of its own."""
-    number = torch.zeros(1, dtype=torch.int64)
+    number = torch.zeros(1, dtype=torch.int64, device="cpu")
     if group.rank() == 0:
         assert _members.world is not None
         number[0] = _members.world.numbers.add("psring/groups", 1)
