@@ -16,14 +16,14 @@ from .machine import Machine, seen
 from .report import PARTS, Report
 
 # In order of value: figures first, what takes long last. Each stage is made to fit a command of 10 minutes.
-STAGES = {"1": ("build", "kernels", "step", "torch"), "2": ("build", "ps", "sweep", "share"),
-          "3": ("build", "sanitize", "jobs")}
+STAGES = {"1": ("build", "torch", "ps", "share", "backend"), "2": ("build", "jobs", "sanitize"),
+          "3": ("build", "kernels", "step", "sweep")}
 STAGE_SECONDS = 540
 LEAST_SECONDS = 10  # what has less time is not begun
 NO_TIME = "not run, for want of time"
 NO_GPU = "not run: there is no GPU"
 GPT2 = "gpt:layers=12,dim=768,heads=12,context=1024,vocab=50304"
-TARGETS = (*packing.PROGRAMS, "psring_cuda", *packing.TESTS)
+TARGETS = (*packing.PROGRAMS, "psring_cuda", "psring_c", *packing.TESTS)
 AUTOCAST = "f32 parameters under autocast"
 BF16 = "bf16 parameters"
 
@@ -39,6 +39,10 @@ def raise_ended(number, _frame):
     for each in ENDING:
         signal.signal(each, signal.SIG_IGN)  # the first says it
     raise Ended(signal.Signals(number).name)
+
+
+def tests_of(script):
+    return re.findall(r"^    def (test_\w+)", script.read_text(), flags=re.MULTILINE)
 
 
 class Check:
@@ -96,7 +100,7 @@ class Check:
             raise
         report.unmark()
         took = f"exit status {status}, {time.monotonic() - begin:.0f} s"
-        lines = out.splitlines()
+        lines = out.replace(f"{self.root}/", "").splitlines()
         picked = [line for line in lines if show(line)] if show and status == 0 else lines[-40:]
         heading = {0: "", "stopped": " (stopped)"}.get(status, " (failed)")
         report.say(f"### {title}{heading}", "", f"`{shown}`: {took}", "", "```", *picked, "```", "")
@@ -197,8 +201,8 @@ class Check:
         ours = self.bench("a step, kernel by kernel", self.options.batch)
         self.report.say("Of each call of a kernel, timed alone, what clearing one float takes is left out: its launch.", "")
         if ours:
-            self.report.wanted("a step's share of the measured rate of products", f"{ours[1]:.0f} %", ours[1] >= 45,
-                               "at least 45 %")
+            self.report.wanted("a step's share of the measured rate of products", f"{ours[1]:.1f} %", ours[1] >= 70,
+                               "at least 70 %")
 
     def beside(self, batch, ways):
         """psring, then PyTorch in each way, at one batch: a table, and what is wanted of the ways that count."""
@@ -224,13 +228,15 @@ class Check:
                 way = row["way"].partition(",")[0]
                 least = {"eager": 1.3, "compile": 1.0}[way]
                 ratio = ours[0] / row["tokens_per_s"]
-                self.report.wanted(f"psring beside PyTorch, {way}, {AUTOCAST}", f"{ratio:.2f} ×", ratio >= least,
+                self.report.wanted(f"psring beside PyTorch, {way}, {AUTOCAST}", f"{ratio:.3f} ×", ratio >= least,
                                    f"at least {least} ×")
 
     def torch(self):
-        self.beside(self.options.batch, ([], ["--compile"], ["--parameters", "bf16"], ["--compile", "--parameters", "bf16"]))
+        self.beside(self.options.batch, ([], ["--compile"]))
 
     def sweep(self):
+        """Ways that do not count, and other batches."""
+        self.beside(self.options.batch, (["--parameters", "bf16"], ["--compile", "--parameters", "bf16"]))
         for batch in (32, 64, 128):
             if batch != self.options.batch:
                 self.beside(batch, ([], ["--compile"]))
@@ -246,14 +252,14 @@ class Check:
 
     def ps(self):
         shared = ["--model", GPT2, "--data", "synthetic", "--precision", "bf16", "--optimizer", "adamw", "--lr", "0.0001",
-                  "--global-batch", self.options.batch, "--accumulate", 4, "--steps", 15, "--device", "cuda"]
-        servers = ["--workers", 1, "--servers", 2, "--server-threads", 4, *shared]
+                  "--global-batch", self.options.batch, "--steps", 15, "--device", "cuda"]
+        servers = ["--workers", 1, "--servers", 8, "--server-threads", 2, *shared]
         rows = self.compare("servers on the host keep a GPU busy", 240, "--strategies", "single,ps,ps-zero2,ps-zero3",
                             *servers)
         if "single" in rows and "ps" in rows:
             ratio = float(rows["ps"]["step_s"]) / float(rows["single"]["step_s"])
-            self.report.wanted("a step of ps, its servers on the host", f"{ratio:.2f} × single's", ratio <= 1.25,
-                               "at most 1.25 ×")
+            self.report.wanted("a step of ps, its servers on the host", f"{ratio:.2f} × single's", ratio <= 1.11,
+                               "at most 1.11 ×")
         with tempfile.TemporaryDirectory(dir=self.home) as folder:
             self.run([self.tree / "bin" / "psring", "train", "--strategy", "ps", *servers, "--trace", "on", "--out",
                       f"{folder}/ps"], "what is exposed of it", 120)
@@ -286,6 +292,16 @@ class Check:
                 self.report.wanted(f"final losses of {workers} workers, {len(losses) - 1} strategies", f"{apart:.1e} from "
                                    "single's", apart <= 2e-5, "at most 2e-5")
 
+    def backend(self):
+        """PyTorch's tensors on the GPU over psring's process group, each test by itself."""
+        script = self.root / "tests" / "python" / "cuda_test.py"
+        library = next(self.tree.glob(f"lib*/**/{packing.LIBRARY}"))
+        environment = {**self.environment, "PYTHONPATH": str(self.root / "python"), "PSRING_LIBRARY": str(library),
+                       "PSRING_BIN": str(self.tree / "bin")}
+        for test in tests_of(script):
+            self.run(["python3", "-B", script, "-v", f"Cuda.{test}"], test.removeprefix("test_").replace("_", " "), 60,
+                     lambda line: line.startswith(("Ran", "OK")) or "forward and backward" in line, environment)
+
     def sanitize(self):
         """Without the allocation that is to fail; for races in psring's kernels alone, not in cuBLASLt's."""
         told = self.machine.output("compute-sanitizer", "--help")
@@ -302,7 +318,7 @@ class Check:
     def jobs(self):
         """Each test of whole jobs by itself, the longest last, so that a stop costs one of them."""
         script = self.root / "tests" / "process" / "gpu_job_test.py"
-        tests = re.findall(r"^    def (test_\w+)", script.read_text(), flags=re.MULTILINE)
+        tests = tests_of(script)
         longest = "test_all_ways_learn_alike"
         for test in [*(test for test in tests if test != longest), longest]:
             self.run(["python3", "-B", script, "-v", f"GpuJobs.{test}"], test.removeprefix("test_").replace("_", " "),

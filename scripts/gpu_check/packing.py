@@ -16,6 +16,7 @@ ARCHIVE_MIB = 48  # rented machines take some 64 MiB, the sources among them
 PROGRAMS = ("psring", "psring-server", "psring-worker", "psring-bench")
 TESTS = ("cuda_gpu_test", "device_codec_gpu_test", "device_training_gpu_test")
 MODULE = "libpsring_cuda.so"
+LIBRARY = "libpsring_c.so"  # what psring's Python package loads
 # Every machine has these, or they have to fit its driver and its PyTorch.
 LEFT_THERE = re.compile(r"^(ld-linux|linux-vdso|lib(c|m|dl|rt|pthread|resolv|util|anl|stdc\+\+|gcc_s)\.so|"
                         r"lib(cuda|cudart|cublas|cublasLt|nccl|nvrtc)\b)")
@@ -44,8 +45,8 @@ def shared_libraries(files):
 
 def pack(build, folder, root, architecture):
     """Programs, module and tests of a build folder, stripped, with the libraries that they need but for NVIDIA's."""
-    module = next(build.glob(f"lib*/**/{MODULE}"), None)
-    files = [*(build / "bin" / name for name in PROGRAMS), *(build / "tests" / name for name in TESTS), module]
+    module, library = (next(build.glob(f"lib*/**/{name}"), None) for name in (MODULE, LIBRARY))
+    files = [*(build / "bin" / name for name in PROGRAMS), *(build / "tests" / name for name in TESTS), module, library]
     missing = [str(file) for file in files if file is None or not file.exists()]
     if missing:
         sys.exit(f"gpu-check: {build}: not built with CUDA and tests: {', '.join(missing)}")

@@ -5,7 +5,7 @@ import pathlib
 import re
 import shutil
 
-PARTS = ("build", "kernels", "step", "torch", "ps", "sweep", "share", "sanitize", "jobs")
+PARTS = ("build", "torch", "ps", "share", "backend", "jobs", "sanitize", "kernels", "step", "sweep")
 BAD = ("failed", "stopped", "not run", "running")  # as a command's heading says in brackets
 LOG_BYTES = 2 << 20  # of a command's output that the log keeps
 
@@ -29,9 +29,8 @@ class Report:
         self.sections = sections_of(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         # In $OUT itself: a process that is killed copies nothing.
-        folder = self.out or path.parent
-        folder.mkdir(parents=True, exist_ok=True)
-        self.log = open(folder / "gpu-check-log.txt", "ab", buffering=0)
+        self.folder = self.out or path.parent
+        self.folder.mkdir(parents=True, exist_ok=True)
 
     def begin(self, part, facts):
         self.part = part
@@ -56,12 +55,13 @@ class Report:
 
     def keep_output(self, title, shown):
         """A function that appends output to the log, up to LOG_BYTES of this command's."""
-        self.log.write(f"\n==== {title}: {shown}\n".encode())
+        log = open(self.folder / "gpu-check-log.txt", "ab", buffering=0)
+        log.write(f"\n==== {title}: {shown}\n".encode())
         room = LOG_BYTES
 
         def keep(chunk):
             nonlocal room
-            self.log.write(chunk[:room])
+            log.write(chunk[:room])
             room -= min(room, len(chunk))
 
         return keep

@@ -143,7 +143,7 @@ class GpuJobs(ProgramTest):
             self.assert_refused(result, 1, "attention", "no kernel")
 
     def test_one_gpu_is_not_shared_unless_that_is_asked_for(self):
-        result = self.train(*GPT, "--strategy", "ddp", "--workers", 2 if PLAYED else 64, "--device", "cuda")
+        result = self.train(*GPT, "--strategy", "ddp", "--workers", 2 if PLAYED else 64, "--device", "cuda", "--global-batch", 64)
         self.assert_refused(result, 2, "--share-gpu")
 
 
