@@ -167,6 +167,7 @@ std::string advice(Bound bound, const StepFigures& step, const Choices& choices)
   switch (bound) {
     case Bound::compute:
       if (step.sleeps) return "--compute sets this time";
+      if (step.gpus) return "a GPU sets this time: more of them, or a smaller --model";
       if (step.threads >= step.processors) return "all processors work: more of them, or a smaller --model";
       return fmt::format("uses {} of {} processors: more {}--threads", step.threads, step.processors,
                          choices.one_worker ? "" : "--workers or ");

@@ -51,6 +51,7 @@ struct StepFigures {
   /// does not count it.
   std::optional<double> run_delay;
   bool sleeps = false;         ///< --compute sleep
+  bool gpus = false;           ///< workers compute on GPUs
   std::size_t slowest = 0;     ///< rank of the worker that computes for the longest time in a step
   double slowest_busy_s = 0;   ///< time of a step in which this worker does not wait for communication
   double slowest_delay_s = 0;  ///< time of a step in which this worker is ready to run but has no processor

@@ -100,6 +100,7 @@ StepFigures Row::step() const {
   const JobOptions& job = entry.job;
   const auto steps = static_cast<double>(run.steps);
   const bool sleeps = worker::parse_compute(job.compute).has_value();
+  const bool gpus = job.device == "cuda";
   const auto here = [&](std::size_t processes) { return (processes + hosts - 1) / hosts; };
   const std::size_t server_threads = here(job.standalone_servers()) * job.server_threads;
   StepFigures step{.step_s = spread(&Summary::step_seconds).median,
@@ -108,7 +109,8 @@ StepFigures Row::step() const {
                    .memory_bytes_per_s = memory_bytes_per_s,
                    .threads = (sleeps ? 0 : here(job.workers) * job.threads) + server_threads,
                    .processors = processors,
-                   .sleeps = sleeps};
+                   .sleeps = sleeps,
+                   .gpus = gpus};
   if (!job.link.empty()) step.link_bytes_per_s = net::parse_link(job.link).bits_per_second / 8;
   step.others = median_of(others);
   step.processors_used = median_of_runs(*this, &Summary::processors_used);
@@ -123,13 +125,18 @@ StepFigures Row::step() const {
     const bool servers = check.role.starts_with(kServers);
     const double of_server = bytes / static_cast<double>(std::max<std::size_t>(1, job.servers));
     // A worker's row includes the server in its process. Standalone servers move at least the mean.
-    if (check.direction == "sent") sent += servers ? of_server * static_cast<double>(job.standalone_servers()) : bytes;
+    if (check.direction == "sent" && (servers || !gpus))
+      sent += servers ? of_server * static_cast<double>(job.standalone_servers()) : bytes;
     double& busiest = servers ? step.server_bytes : step.worker_bytes;
     busiest = std::max(busiest, servers ? of_server : bytes);
   }
   step.server_bytes = std::max(step.server_bytes, static_cast<double>(run.busiest_server_bytes) / steps);
   double booked = 0;
-  for (const MemoryCheck& check : run.memory) booked += static_cast<double>(check.peak);
+  for (const MemoryCheck& check : run.memory) {
+    // What lies in a GPU's memory does not pass through the host's.
+    const bool on_host = check.role.starts_with(kServers) ? job.server_device == "cpu" : !gpus;
+    if (on_host) booked += static_cast<double>(check.peak);
+  }
   step.memory_bytes = 2 * (booked + sent);
   return step;
 }

@@ -53,6 +53,8 @@ TEST_CASE("a step that computes most of the time is bound by that") {
   step.threads = 1;
   CHECK_THAT(line(step, {.one_worker = true}), Contains("uses 1 of 2 processors: more --threads"));
   CHECK_THAT(line(step), Contains("more --workers or --threads"));
+  step.gpus = true;
+  CHECK(line(step) == "computes for 9.00 of 10.0 ms → a GPU sets this time: more of them, or a smaller --model");
   step.exposed_s = 0.005;
   CHECK(bound_of(step) == Bound::compute);
   step.exposed_s = 0.0051;

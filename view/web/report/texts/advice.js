@@ -31,6 +31,7 @@ const kPatterns = [
   [/--prefetch 1: parameters ahead of the pass that needs them/g, "--prefetch 1：提前取参数"],
   [/fewer, larger messages: --units block, a larger --model or --global-batch/g, "更少、更大的消息：--units block，或增大 --model 或 --global-batch"],
   [/--compute sets this time/g, "这个时间由 --compute 决定"],
+  [/a GPU sets this time: more of them, or a smaller --model/g, "这个时间由 GPU 决定：更多 GPU，或更小的 --model"],
   [/, (?=[其一\d])/g, "，"],
 ];
 
