@@ -79,11 +79,14 @@ function(psring_rarely_run name)
     COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)
 endfunction()
 
-# psring_program(psring SOURCES ... LINKS ...): an executable in bin.
+# psring_program(psring SOURCES ... LINKS ...): an executable in bin. Libraries in lib beside it are found, as in the Python
+# package: with DT_RPATH also those that its libraries need.
 function(psring_program name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE psring_flags ${ARG_LINKS})
+  target_link_options(${name} PRIVATE LINKER:--disable-new-dtags)
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib" BUILD_WITH_INSTALL_RPATH ON)
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 
-from ._library import environment_of_programs, folder_of_programs
+from ._library import folder_of_programs
 
 
 def main() -> None:
     program = str(folder_of_programs() / "psring")
     try:
-        os.execve(program, ["psring", *sys.argv[1:]], environment_of_programs())
+        os.execv(program, ["psring", *sys.argv[1:]])
     except OSError as error:
         sys.exit(f"psring: cannot start {program}: {error.strerror}; PSRING_BIN can name its folder")
 

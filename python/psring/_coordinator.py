@@ -12,7 +12,7 @@ import threading
 from pathlib import Path
 from typing import IO, Sequence
 
-from ._library import DataError, Error, TimeoutError, UsageError, environment_of_programs, folder_of_programs
+from ._library import DataError, Error, TimeoutError, UsageError, folder_of_programs
 
 _KINDS: dict[int, type[Error]] = {2: UsageError, 3: DataError}
 
@@ -66,7 +66,6 @@ class Coordinator:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=errors,
-                    env=environment_of_programs(),
                     start_new_session=True,
                 )
         except OSError as error:

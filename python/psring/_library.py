@@ -137,15 +137,6 @@ def folder_of_programs() -> Path:
     return Path(given) if given else Path(__file__).resolve().parent / "bin"
 
 
-def environment_of_programs() -> dict[str, str]:
-    """The environment that a program of the wheel needs to find its libraries."""
-    environment = dict(os.environ)
-    own = Path(__file__).resolve().parent / "lib"
-    if own.is_dir():
-        environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(own), environment.get("LD_LIBRARY_PATH")]))
-    return environment
-
-
 def load() -> ctypes.CDLL:
     """The library of PSRING_LIBRARY, or the wheel's own."""
     given = os.environ.get("PSRING_LIBRARY")

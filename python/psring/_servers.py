@@ -7,7 +7,7 @@ import tempfile
 import threading
 from typing import IO, Any, Callable
 
-from ._library import DataError, environment_of_programs, folder_of_programs
+from ._library import DataError, folder_of_programs
 
 _LOOK = 0.05  # seconds between two looks at whether the servers still run
 
@@ -30,7 +30,6 @@ class Servers:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=self._errors[-1],
-                    env=environment_of_programs(),
                     start_new_session=True,
                 )
             except OSError as error:

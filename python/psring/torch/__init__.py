@@ -4,6 +4,7 @@ import psring.torch
 torch.distributed.init_process_group("psring")
 """
 
+from ._compile import leave_to_python
 from ._server import ParameterServer
 from ._sharded import Sharded
 from .backend import ProcessGroup, empty, register
@@ -11,3 +12,4 @@ from .backend import ProcessGroup, empty, register
 __all__ = ["ParameterServer", "ProcessGroup", "Sharded", "empty", "register"]
 
 register()
+leave_to_python("psring")

@@ -27,6 +27,7 @@ class ProcessGroup(dist.ProcessGroup):
     ) -> None:
         """`end`: leaves the job, if the group is the job's world."""
         super().__init__(group.rank, group.size)
+        self._names = ["", ""]  # the group's name, and its description
         self.job = job
         self.group = group
         self.numbers: Any = None  # of the default group: the store that numbers other groups
@@ -35,15 +36,32 @@ class ProcessGroup(dist.ProcessGroup):
         self._end = end
         self._kept = KeptWorks()
 
-    # torch asks for the name in several ways.
+    # torch asks for names in several ways, from Python and from C++, which keeps a group's name only with its own backends.
     def getBackendName(self) -> str:  # noqa: N802
         return "psring"
 
-    def _get_backend_name(self) -> str:
-        return "psring"
+    _get_backend_name = name = getBackendName
 
-    def name(self) -> str:
-        return "psring"
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._names[0]
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._names[0] = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._names[1]
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        self._names[1] = description
+
+    _set_group_name, _set_group_desc = setGroupName, setGroupDesc
+    group_name, group_desc = property(getGroupName), property(getGroupDesc)
+
+    # This group is its own backend for every device. It has no calls that gather several operations in one.
+    supports_coalescing = supports_splitting = supports_time_estimate = False
+
+    def _get_backend(self, _device: torch.device) -> ProcessGroup:
+        return self
 
     def shutdown(self) -> None:
         """Leaves the job, with all ranks."""
@@ -336,6 +354,11 @@ class ProcessGroup(dist.ProcessGroup):
                     f"psring: {call} of a tensor {tuple(tensor.shape)} {tensor.dtype} with a tensor "
                     f"{tuple(part.shape)} {part.dtype}"
                 )
+
+    # As PyTorch names them from 2.14 on.
+    all_gather_single, all_gather_single_coalesced = _allgather_base, allgather_into_tensor_coalesced
+    reduce_scatter_single, reduce_scatter_single_coalesced = _reduce_scatter_base, reduce_scatter_tensor_coalesced
+    all_to_all_single = alltoall_base
 
     # Sequence numbers are gloo's and NCCL's way to find ranks that call different operations; psring compares the calls.
     def _set_sequence_number_for_group(self) -> None:

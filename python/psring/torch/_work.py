@@ -49,23 +49,48 @@ class Completer:
             del work  # and its tensors
 
 
-class KeptWorks:
-    """torch.distributed's C++ holds only the C++ half of a work, which needs the Python half to be waited for. So the Python
-    halves are kept here until they were waited for, or have a future, which keeps them. Of those that are complete and that
-    nobody has waited for, the next operation takes the tensors away."""
+def _pop(works: deque[Any]) -> tuple[Any, int]:
+    """Takes the first one. Returns it, and how many hold it."""
+    first = works.popleft()
+    return first, sys.getrefcount(first)
 
-    _MOST_EMPTY = 1024
+
+_ALONE = _pop(deque([object()]))[1]  # differs from one Python to another
+
+
+class KeptWorks:
+    """torch.distributed's C++ holds only the C++ half of a work, which needs the Python half to be waited for, also for a
+    second time: one work may stand for several tensors. So the Python halves are kept here, those that are over without
+    their tensors and no more than the newest. A future keeps its work itself."""
+
+    _MOST_OVER = 1024
 
     def __init__(self) -> None:
         self._works: dict[GroupWork, None] = {}
-        self._empty: deque[GroupWork] = deque(maxlen=self._MOST_EMPTY)
+        self._waited: deque[GroupWork] = deque()  # waited for since the last operation
+        self._over: deque[GroupWork] = deque(maxlen=self._MOST_OVER)
 
     def add(self, work: GroupWork) -> GroupWork:
         while self._drop_oldest():
             pass
+        while self._waited:
+            try:
+                waited, holders = _pop(self._waited)
+            except IndexError:  # another thread has taken it
+                break
+            if holders == _ALONE:
+                waited.give_away()
+                self._over.append(waited)
         self._works[work] = None
-        work.kept_in = self._works
+        work.kept_in = self
         return work
+
+    def was_waited_for(self, work: GroupWork) -> None:
+        if self._works.pop(work, work) is None:
+            self._waited.append(work)
+
+    def forget(self, work: GroupWork) -> None:
+        self._works.pop(work, None)
 
     def _drop_oldest(self) -> bool:
         try:
@@ -74,17 +99,14 @@ class KeptWorks:
             return False
         if oldest is None or not oldest.is_completed():
             return False
-        self._works.pop(oldest, None)
-        if sys.getrefcount(oldest) == 2:  # this function's own, and that of the call
-            oldest.give_away()
-            self._empty.append(oldest)
+        self.was_waited_for(oldest)
         return True
 
 
 class GroupWork(_BaseWork):
     """A torch.distributed Work: waits for psring's works, and then calls `after`, once."""
 
-    kept_in: dict[GroupWork, None] | None = None  # see KeptWorks
+    kept_in: KeptWorks | None = None
 
     def __init__(
         self,
@@ -136,12 +158,9 @@ class GroupWork(_BaseWork):
         """Waits for the operation; without a timeout, for as long as the group's. Raises the operation's error."""
         if not self._complete:
             self._wait(timeout.total_seconds() or self._timeout)
-        self._need_not_be_kept()
-        return True
-
-    def _need_not_be_kept(self) -> None:
         if self.kept_in is not None:
-            self.kept_in.pop(self, None)
+            self.kept_in.was_waited_for(self)
+        return True
 
     def give_away(self) -> None:
         """Nobody but C++ has this work, which is complete: C++ may still wait for it."""
@@ -195,7 +214,8 @@ class GroupWork(_BaseWork):
                 self.complete_future()
             else:
                 self._completer.add(self)
-            self._need_not_be_kept()  # the future has its outcome, or the completer has it
+            if self.kept_in is not None:
+                self.kept_in.forget(self)  # the future has its outcome, or the completer has it
         return self._future
 
     def _devices(self) -> list[torch.device]:
