@@ -146,7 +146,7 @@ def workers(body: Callable[..., Any], *arguments: Any, size: int = WORKERS, kill
         for process in processes:
             process.kill()
         assert not alive, f"workers {alive} have not ended"
-        return [None if rank in killed else torch.load(f"{folder}/{rank}") for rank in range(size)]
+        return [None if rank in killed else torch.load(f"{folder}/{rank}", weights_only=False) for rank in range(size)]
 
 
 def linears(module: nn.Module, recurse: bool, unwrapped_params: int) -> bool:
@@ -262,7 +262,7 @@ def misuse(rank: int) -> dict[str, str]:
     x, y = batch(rank, 0)
     refused("no backward", optimizer.step)
     F.cross_entropy(model(x), y).backward()
-    refused("second backward", lambda: F.cross_entropy(module(x), y).backward())
+    refused("pass before the step", lambda: module(x))
     nn.utils.clip_grad_norm_(module.parameters(), 1e-6)
     refused("clipped", optimizer.step)
     refused("load", lambda: module.load_state_dict(net().state_dict()))
@@ -344,7 +344,8 @@ def without_libraries(rank: int, programs: str, folder: str) -> tuple[str, bool,
         psring.torch.ParameterServer(model, torch.optim.SGD(model.parameters(), lr=0.1), servers=2)
     except psring.Error as error:
         said = f"{type(error).__name__}: {error}"
-    return said, time.monotonic() - begin < 20 * SCALE, os.listdir(folder)
+    left = [name for name in os.listdir(folder) if not name.startswith("torchinductor")]  # PyTorch 2 makes that
+    return said, time.monotonic() - begin < 20 * SCALE, left
 
 
 class Pixels(torch.utils.data.Dataset):

@@ -17,7 +17,7 @@ def _skip() -> Callable[[CodeType], Any] | None:
         return None
     if hasattr(frames, "skip_code"):
         return frames.skip_code  # type: ignore[no-any-return,unused-ignore]
-    strategy = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+    strategy = frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.DEFAULT)
     return lambda code: frames.set_code_exec_strategy(code, strategy)
 
 

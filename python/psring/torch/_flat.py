@@ -11,6 +11,7 @@ from torch import nn
 
 from .._accounts import Purpose
 from .._job import Job, Memory
+from ._absent import come_back, leave
 from ._units import Unit
 
 # Tensors begin at multiples of so many elements, and the parts of a unit that ranks or servers own do, too.
@@ -31,7 +32,7 @@ def memory_of(job: Job, count: int, purpose: Purpose) -> torch.Tensor:
 class Slot:
     """A parameter of a unit: its place in the flat vector."""
 
-    __slots__ = ("name", "parameter", "unit", "begin", "shape", "freed", "ready", "node", "handle")
+    __slots__ = ("name", "parameter", "unit", "begin", "shape", "freed", "ready", "node", "handle", "version", "_mark", "_line")
 
     def __init__(self, name: str, parameter: nn.Parameter, unit: FlatUnit, begin: int) -> None:
         self.name = name
@@ -40,11 +41,33 @@ class Slot:
         self.begin = begin
         self.shape = parameter.shape
         # The values of a parameter that is freed: not numbers, in the right shape.
-        self.freed = torch.full((1,), float("nan")).expand(self.shape)
+        self.freed = torch.full((), float("nan"), device="cpu").expand(self.shape)
+        self.version = parameter._version  # after the last change of its values that was in order
+        self._mark = parameter.detach().as_strided((0,), (1,))
+        self._line = (
+            f"psring: '{name}' has values during a pass only, since its unit is sharded: use it inside gathered(), or put it "
+            "into the unit of the module that uses it (auto_wrap_policy)"
+        )
         self.ready = False  # its gradient of this backward pass is complete
         # The node that accumulates the gradient. Its hook runs after it; it lives as long as somebody holds it.
         self.node: Any = parameter.expand_as(parameter).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
         self.handle: Any = None
+
+    def count_change(self) -> None:
+        """Tells autograd that the values change, which it does not see: a backward pass that needs the old ones fails."""
+        self._mark.zero_()  # nothing, but counted
+        self.version = self.parameter._version
+
+    def take(self, values: torch.Tensor) -> None:
+        """The parameter has these values."""
+        come_back(self.parameter)
+        self.parameter.data = values
+
+    def leave(self) -> None:
+        """The parameter has no values, and refuses to be used."""
+        come_back(self.parameter)
+        self.parameter.data = self.freed
+        leave(self.parameter, self._line)
 
     @property
     def end(self) -> int:
@@ -149,7 +172,7 @@ class FlatUnit:
         """The parameters become views of `whole`, with the values that they have."""
         for slot in self.slots:
             slot.of(whole).copy_(slot.parameter.data)
-            slot.parameter.data = slot.of(whole)
+            slot.take(slot.of(whole))
             slot.parameter.grad = None
         self.whole = whole
 
@@ -157,6 +180,9 @@ class FlatUnit:
         """The values of this version are on their way into `whole` already."""
         self.gathered = version
         self.gathering = True
+        if self.home.keeps:
+            for slot in self.slots:
+                slot.count_change()
 
     def begin_gather(self, version: int | None = None) -> None:
         """Begins to gather the values of a version, or of the home's, if `whole` does not have them."""
@@ -178,7 +204,7 @@ class FlatUnit:
         if not self.home.keeps:
             assert self.whole is not None
             for slot in self.slots:
-                slot.parameter.data = slot.of(self.whole)
+                slot.take(slot.of(self.whole))
 
     def is_here(self) -> bool:
         return self.whole is not None and not self.gathering
@@ -191,7 +217,7 @@ class FlatUnit:
             self.home.wait_fetch()
             self.gathering = False
         for slot in self.slots:
-            slot.parameter.data = slot.freed
+            slot.leave()
         self.whole = None
 
     def has(self, tensor: torch.Tensor) -> bool:

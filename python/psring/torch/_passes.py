@@ -36,12 +36,18 @@ class Passes:
     If the units' home keeps all values, a module only waits for them."""
 
     def __init__(
-        self, units: Sequence[FlatUnit], prefetch: int, ended: Callable[[bool], None] = lambda _failed: None
+        self,
+        units: Sequence[FlatUnit],
+        prefetch: int,
+        ended: Callable[[bool], None] = lambda _failed: None,
+        begins: Callable[[], None] = lambda: None,
     ) -> None:
-        """`ended`: called at the end of a backward pass; a pass that fails is raised after it."""
+        """`ended`: called at the end of a backward pass; a pass that fails is raised after it. `begins`: called before a
+        module of a unit runs in a forward pass; may refuse it."""
         self._units = units
         self._prefetch = prefetch
         self._ended = ended
+        self._begins = begins
         self._frees = not units[0].home.keeps
         self._hooks: Any = None
         self._in_backward = False
@@ -89,6 +95,7 @@ class Passes:
         if self._is_within_backward():  # a checkpoint computes again
             self.run(self._bring, unit)
         else:
+            self._begins()
             self._bring(unit)
         unit.mark_used()
 

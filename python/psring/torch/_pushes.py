@@ -7,22 +7,30 @@ from typing import Sequence
 import torch
 
 from .._library import UsageError
+from ._absent import Absent
 from ._flat import Departures, FlatUnit, Slot
-from ._served import Pushed, Served, Step
+from ._served import Served, Step
+
+
+def _pushed(slot: Slot, zero: int) -> str:
+    return (
+        f"psring: the gradient of '{slot.name}' was pushed to the servers, and is gone with zero={zero}: the servers own it; "
+        "use clip_norm=, or zero=1"
+    )
 
 
 class Pushes:
     """Pushes a unit when the gradients of all its parameters are complete. With zero=1 they stay, as `grad` of the
     parameters; otherwise their memory goes when the servers have them."""
 
-    def __init__(self, served: Sequence[Served], step: Step, zero: int) -> None:
+    def __init__(self, served: Sequence[Served], step: Step, zero: int, at_servers: bool) -> None:
+        """`at_servers`: the servers update; otherwise they average, and what they send back are gradients."""
         self._units = [each.unit for each in served]
         self._slots = [slot for unit in self._units for slot in unit.slots]
         self._step = step
         self._zero = zero
+        self._at_servers = at_servers
         self._departures = Departures(bounded=True)
-        self._versions: dict[Slot, int] = {}  # of the parameters' values
-        self.updated()
         # zero=1: the places that gradients are pushed from, and the versions that were pushed.
         self._kept: dict[Slot, torch.Tensor] = {}
         self._pushed: dict[Slot, int] = {}
@@ -30,16 +38,12 @@ class Pushes:
             if unit.gradient is not None:
                 # `data` counts its changes by itself; views of one tensor would count together.
                 self._kept.update({slot: slot.of(unit.gradient).data for slot in unit.slots})
-        self._stand_ins = {slot: Pushed.of(slot, zero) for slot in self._slots} if zero > 1 else {}
+        self._stand_ins = {slot: Absent.of(slot.shape, _pushed(slot, zero)) for slot in self._slots} if zero > 1 else {}
         self._begin()
 
     def _begin(self) -> None:
         self._placed: set[Slot] = set()  # parameters whose gradients of this step are complete
         self._lacking = [len(unit.slots) for unit in self._units]  # those whose are not, by unit
-
-    def updated(self) -> None:
-        """The values were changed on this worker, as they should be."""
-        self._versions = {slot: slot.parameter._version for slot in self._slots}
 
     def refuse_second(self, slot: Slot) -> None:
         if slot in self._placed:
@@ -78,7 +82,7 @@ class Pushes:
 
     def _push(self, unit: FlatUnit) -> None:
         for slot in unit.slots:
-            if slot.parameter._version != self._versions[slot]:
+            if self._at_servers and slot.parameter._version != slot.version:
                 raise UsageError(
                     f"psring: '{slot.name}' was changed on this worker, but the servers own it: exactly one optimizer may "
                     "update it; updates='mean' keeps the optimizer on the workers"
@@ -108,13 +112,36 @@ class Pushes:
                     self._place(slot)
             self._bring_up_to_date(unit)
             self._push(unit)
-        for slot, kept in self._kept.items():
-            if kept._version != self._pushed[slot]:
+        self._refuse_changes()
+        self._departures.wait()
+
+    def _refuse_changes(self) -> None:
+        """The servers have the gradients: what was done to them since would have no effect."""
+        for slot in self._slots:
+            place = self._kept[slot] if self._zero == 1 else self._stand_ins[slot]
+            if slot.parameter.grad is not place:
+                raise UsageError(
+                    f"psring: the gradient of '{slot.name}' was taken away or replaced after it was pushed to the servers: "
+                    "zero_grad() belongs after optimizer.step()"
+                )
+            if self._zero == 1 and place._version != self._pushed[slot]:
                 raise UsageError(
                     f"psring: the gradient of '{slot.name}' was changed after it was pushed; use clip_norm= or "
                     "updates='mean'"
                 )
-        self._departures.wait()
+
+    def restore(self) -> None:
+        """After a backward pass that was refused, and whose gradients count for nothing."""
+        if self._zero > 1:
+            for slot in self._placed:
+                slot.parameter.grad = self._stand_ins[slot]
+
+    def are_complete(self) -> bool:
+        """Has backward completed the gradients of all parameters?"""
+        return len(self._placed) == len(self._slots)
+
+    def are_begun(self) -> bool:
+        return len(self._placed) > 0
 
     def _bring_up_to_date(self, unit: FlatUnit) -> None:
         """A worker pushes a step's gradient after the step's values were here, for which no module may have asked."""

@@ -34,27 +34,6 @@ class Step:
         return FINAL if self.final else self.index
 
 
-class Pushed(torch.Tensor):
-    """Stands for the gradient of a parameter once it has been pushed and its memory has gone: takes no memory, and refuses
-    to be read or changed."""
-
-    @staticmethod
-    def of(slot: Slot, zero: int) -> Pushed:
-        stand_in: Pushed = torch.zeros(1).expand(slot.shape).as_subclass(Pushed)  # type: ignore[assignment]
-        stand_in._psring_line = (  # type: ignore[attr-defined]
-            f"psring: the gradient of '{slot.name}' was pushed to the servers, and is gone with zero={zero}: the servers "
-            "own it; use clip_norm=, or zero=1"
-        )
-        return stand_in
-
-    @classmethod
-    def __torch_function__(cls, function: Any, _types: Any, arguments: Any = (), keywords: Any = None) -> Any:
-        given = [*arguments, *(keywords or {}).values()]
-        flat = [part for each in given for part in (each if isinstance(each, (list, tuple)) else (each,))]
-        lines = [part.__dict__["_psring_line"] for part in flat if type(part) is Pushed]
-        raise UsageError(lines[0] if lines else "psring: a gradient was pushed to the servers, and is gone")
-
-
 class Served:
     """The servers own values, gradients and the optimizer's state of a unit. This worker keeps whole values and gradients
     (zero=1), whole values (zero=2), or neither: then they have memory while a pass or a push needs them. See `Home`."""

@@ -18,7 +18,7 @@ from ._passes import Passes, put_values
 from ._pushes import Pushes
 from ._served import Served, Step
 from ._served_job import ServedJob, newest_of, servers_of
-from ._units import Policy, Unit, check_parameters, make_units, refuse_conversion, sort_by_calls
+from ._units import Frozen, Policy, Unit, check_parameters, make_units, refuse_conversion, sort_by_calls
 from ._vector import broadcast
 
 
@@ -124,7 +124,8 @@ class ParameterServer(nn.Module):
         frozen = [p.data for p in module.parameters() if not p.requires_grad]
         broadcast(self.job.world, [*frozen, *(b for b in module.buffers() if b.numel() > 0)])
         self._start()
-        self._passes = Passes(self._units, ahead)
+        self._passes = Passes(self._units, ahead, self._end_backward, self._refuse_early_pass)
+        self._frozen = Frozen(module)
         self._hook()
 
     # --- set-up ---
@@ -140,7 +141,7 @@ class ParameterServer(nn.Module):
             for index, unit in enumerate(units)
         ]
         self._units = [served.unit for served in self._served_units]
-        self._pushes = Pushes(self._served_units, self._step, self._zero)
+        self._pushes = Pushes(self._served_units, self._step, self._zero, self._at_servers)
 
     def _start(self) -> None:
         if self._zero > 1:
@@ -163,6 +164,8 @@ class ParameterServer(nn.Module):
         if self._at_servers:
             self.module._register_load_state_dict_pre_hook(self._refuse_load)
             self._optimizer.step = types.MethodType(_end_step(self), self._optimizer)  # type: ignore[method-assign]
+            self._optimizer.state_dict = self._refuse_state  # type: ignore[method-assign]
+            self._optimizer.load_state_dict = self._refuse_state  # type: ignore[method-assign]
             self._group = dict(the_group(self._optimizer))
         else:
             self._optimizer.step = types.MethodType(  # type: ignore[method-assign]
@@ -182,15 +185,31 @@ class ParameterServer(nn.Module):
             "psring: the servers own the parameters: load the state before the ParameterServer is made, or give resume="
         )
 
+    @staticmethod
+    def _refuse_state(*_arguments: Any, **_keywords: Any) -> Any:
+        raise UsageError(
+            "psring: the servers own the optimizer's state: save_checkpoint() saves it, and resume= continues from it; "
+            "updates='mean' keeps the optimizer on the workers"
+        )
+
     # --- a step ---
 
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
         if not self.job.is_member():
             raise UsageError("psring: this process was forked from a worker, and is none: the model belongs to the worker")
+        self._frozen.check()
         if self._broadcast and self.training and self._syncs:
             with torch.no_grad():
                 broadcast(self.job.world, self._broadcast)
         return self._passes.forward(self.module, inputs, keywords)
+
+    def _refuse_early_pass(self) -> None:
+        if self._at_servers and self._pushes.are_begun():
+            raise UsageError(
+                "psring: a forward pass between backward and optimizer.step(): the servers may have updated already, so that "
+                "it would see new values; call optimizer.step() before, run the backward pass in no_sync(), or use "
+                "updates='mean'"
+            )
 
     def _about_to_accumulate(self, slot: Slot) -> None:
         self._passes.run(self._pushes.refuse_second, slot)
@@ -227,6 +246,15 @@ class ParameterServer(nn.Module):
         self._push_rest()
         self._pushes.drop()
         self._pushes.end_step()
+        # A program may read the values now. The next forward pass needs first what was pushed last, so that little is lost.
+        self.synchronize()
+
+    def _end_backward(self, failed: bool) -> None:
+        """Where the servers average, the gradients are the means when backward returns, as under DDP."""
+        if failed:
+            self._pushes.restore()
+        elif not self._at_servers and self._pushes.are_complete():
+            self._take_means()
 
     def _take_means(self) -> None:
         """Ends a step for which the servers average: the gradients of all parameters become the means."""
@@ -235,6 +263,15 @@ class ParameterServer(nn.Module):
         self._pushes.end_step()
 
     # --- the user's side ---
+
+    @property
+    def require_backward_grad_sync(self) -> bool:
+        """False: backward passes accumulate, and push nothing, as inside no_sync(). DDP's name."""
+        return self._syncs
+
+    @require_backward_grad_sync.setter
+    def require_backward_grad_sync(self, value: bool) -> None:
+        self._syncs = bool(value)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -368,11 +405,11 @@ def _end_step(server: ParameterServer) -> Callable[..., Any]:
 
 def _update(server: ParameterServer, own: Callable[..., Any]) -> Callable[..., Any]:
     def step(_optimizer: Any, closure: Callable[[], Any] | None = None) -> Any:
-        """Waits for the mean gradients, and updates the parameters."""
+        """Updates the parameters with the mean gradients."""
         loss = _loss(closure)
-        server._take_means()
+        if server._pushes.are_begun():  # some parameters had no gradient
+            server._take_means()
         own()
-        server._pushes.updated()
         return loss
 
     return step

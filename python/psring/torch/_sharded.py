@@ -12,12 +12,13 @@ from torch import nn
 from .._accounts import Booked, Moved, Purpose, book, booked_by_purpose, moved
 from .._job import Op, Type
 from .._library import UsageError
+from ._absent import Absent
 from ._flat import Departures, Slot
 from ._optimizer import check_optimizer, require_elementwise
 from ._passes import Passes
 from ._shards import Shards
 from ._sharded_state import ShardedState
-from ._units import Policy, check_parameters, make_units, refuse_conversion, sort_by_calls
+from ._units import Frozen, Policy, check_parameters, make_units, refuse_conversion, sort_by_calls
 from ._vector import broadcast
 from .backend import process_group_of, split_all
 
@@ -85,9 +86,21 @@ class Sharded(nn.Module):
         self._optimizer_bytes = 0
         self._unused = find_unused_parameters
         self._syncs = True
+        # Of a parameter whose gradient was reduced: what has become of it, the program can say to the parameter.
+        self._stand_ins = {
+            slot: Absent.of(
+                slot.shape,
+                f"psring: the gradient of '{slot.name}' is sharded: clip_grad_norm_() of the Sharded takes all parts, and the "
+                "optimizer's param_groups have this worker's",
+            )
+            for unit in self._units
+            for slot in unit.slots
+        }
+        self._reduced: set[Shards] = set()  # since their gradients were cleared
         self._next = len(self._units)  # units from here on are being reduced in this backward pass
         self._departures = Departures(bounded=stage > 1)
         self._passes = Passes(self._units, prefetch, self._end_backward)
+        self._frozen = Frozen(module)
         self._state = ShardedState(module, optimizer, self._shards, self._world, self.synchronize)
         self._hook()
 
@@ -95,9 +108,11 @@ class Sharded(nn.Module):
         for unit in self._units:
             for slot in unit.slots:
                 slot.handle = slot.node.register_hook(lambda *_gradients, slot=slot: self._passes.run(self._accumulated, slot))
-        step = self._optimizer.step
+                slot.parameter.register_hook(lambda _gradient, slot=slot: self._make_room(slot))
+        step, zero_grad = self._optimizer.step, self._optimizer.zero_grad
         self._optimizer._psring = True  # type: ignore[attr-defined]
         self._optimizer.step = types.MethodType(_update(self, step), self._optimizer)  # type: ignore[method-assign]
+        self._optimizer.zero_grad = types.MethodType(_clear(self, zero_grad), self._optimizer)  # type: ignore[method-assign]
         self._book_state()
 
     # --- forward ---
@@ -105,6 +120,7 @@ class Sharded(nn.Module):
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
         if not self.job.is_member():
             raise UsageError("psring: this process was forked from a worker, and is none: the model belongs to the worker")
+        self._frozen.check()
         if self._broadcast and self.training and self._syncs:
             broadcast(self._world, self._broadcast)
         self._begin_gathers()
@@ -112,17 +128,56 @@ class Sharded(nn.Module):
 
     # --- backward ---
 
+    def _make_room(self, slot: Slot) -> None:
+        """Before backward accumulates a gradient, also in a pass that has failed: nothing can be added to a stand-in."""
+        self._passes.run(self._about_to_accumulate, slot)
+        if slot.parameter.grad is self._stand_ins[slot]:
+            slot.parameter.grad = None
+
+    def _about_to_accumulate(self, slot: Slot) -> None:
+        """Before backward accumulates the first gradient of a unit: whole gradients are added up on their own."""
+        shards = self._shards[slot.unit.index]
+        if shards in self._reduced:
+            self._take_clearing_over(shards)
+            self._reduced.discard(shards)
+            for each in shards.unit.slots:
+                if each.parameter.grad is self._stand_ins[each]:
+                    each.parameter.grad = None
+
+    def _take_clearing_over(self, shards: Shards) -> None:
+        """A program clears gradients by the optimizer, the Sharded, or the module, which has the stand-ins only."""
+        stands = [slot.parameter.grad is self._stand_ins[slot] for slot in shards.unit.slots]
+        if all(stands):
+            return
+        if any(stands) or any(slot.parameter.grad is not None for slot in shards.unit.slots):
+            slot = shards.unit.slots[stands.index(False)]
+            raise UsageError(
+                f"psring: the gradient of '{slot.name}' was taken away or replaced, others of its unit '{shards.unit.name}' "
+                "were not: clear all of them, or none"
+            )
+        for segment in shards.segments:
+            segment.parameter.grad = None
+        self._reduced.discard(shards)
+
+    def _place(self, slot: Slot) -> None:
+        slot.unit.place(slot)
+        slot.parameter.grad = self._stand_ins[slot]
+
+    def _depart_next(self) -> None:
+        """Begins to reduce the next unit, whose gradients are in their places."""
+        self._next -= 1
+        self._departures.begin(self._units[self._next])
+        self._reduced.add(self._shards[self._next])
+
     def _accumulated(self, slot: Slot) -> None:
         """After backward has accumulated the parameter's gradient."""
-        unit = slot.unit
         self._passes.arrived(slot)
         if not self._syncs:
             return
-        unit.place(slot)
+        self._place(slot)
         # All ranks reduce in one order, whatever the order in which their gradients are complete.
         while self._next > 0 and self._units[self._next - 1].missing == 0:
-            self._next -= 1
-            self._departures.begin(self._units[self._next])
+            self._depart_next()
 
     def _end_backward(self, failed: bool) -> None:
         begun = any(slot.ready for unit in self._units for slot in unit.slots)
@@ -138,7 +193,7 @@ class Sharded(nn.Module):
 
     def _reduce_rest(self, lacking: list[Slot]) -> None:
         """Reduces the units that backward has not completed, and waits for all."""
-        without = [slot.name for slot in lacking if slot.parameter.grad is None]
+        without = [s.name for s in lacking if s.parameter.grad is None or s.parameter.grad is self._stand_ins[s]]
         if without and not self._unused:
             raise UsageError(
                 f"psring: no gradient of '{without[0]}' in this backward pass"
@@ -146,10 +201,11 @@ class Sharded(nn.Module):
                 + ": the loss does not depend on it; find_unused_parameters=True takes zeros, requires_grad=False freezes it"
             )
         for slot in lacking:
-            slot.unit.place(slot)
+            if slot.parameter.grad is self._stand_ins[slot]:
+                self._about_to_accumulate(slot)
+            self._place(slot)
         while self._next > 0:
-            self._next -= 1
-            self._departures.begin(self._units[self._next])
+            self._depart_next()
         self._departures.wait()
 
     # --- the update ---
@@ -173,6 +229,15 @@ class Sharded(nn.Module):
 
     # --- the user's side ---
 
+    @property
+    def require_backward_grad_sync(self) -> bool:
+        """False: backward passes accumulate on this worker, as inside no_sync(). DDP's name."""
+        return self._syncs
+
+    @require_backward_grad_sync.setter
+    def require_backward_grad_sync(self, value: bool) -> None:
+        self._syncs = bool(value)
+
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Backward passes inside accumulate whole gradients on this worker; the next one outside reduces their sum."""
@@ -181,6 +246,10 @@ class Sharded(nn.Module):
             yield
         finally:
             self._syncs = before
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clears the gradients, as the optimizer's `zero_grad` does."""
+        self._optimizer.zero_grad(set_to_none=set_to_none)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
         """Scales the gradients so that their norm over all parameters is at most `max_norm`; returns the norm before. All
@@ -258,6 +327,8 @@ def _update(sharded: Sharded, own: Callable[..., Any]) -> Callable[..., Any]:
         """Updates the part that this worker owns."""
         if not sharded._syncs:
             raise UsageError("psring: optimizer.step() inside no_sync()")
+        for shards in list(sharded._reduced):
+            sharded._take_clearing_over(shards)
         result = own(*arguments, **keywords)
         sharded._begin_gathers()
         sharded._book_state()
@@ -266,3 +337,14 @@ def _update(sharded: Sharded, own: Callable[..., Any]) -> Callable[..., Any]:
     if hasattr(own, "_with_counter"):  # a schedule was made before, and counts the calls of `own`
         step._with_counter = True  # type: ignore[attr-defined]
     return step
+
+
+def _clear(sharded: Sharded, own: Callable[..., Any]) -> Callable[..., Any]:
+    def zero_grad(_optimizer: Any, *arguments: Any, **keywords: Any) -> None:
+        """Clears this worker's part of the gradients, and the stand-ins of the parameters."""
+        own(*arguments, **keywords)
+        for slot in (slot for shards in sharded._reduced for slot in shards.unit.slots):
+            slot.parameter.grad = None
+        sharded._reduced.clear()
+
+    return zero_grad

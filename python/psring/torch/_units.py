@@ -12,6 +12,8 @@ from .._library import UsageError
 
 # The modules that only hold others: their children are called one by one.
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+# The modules that are never called: their parameters belong to a unit of the module that has them.
+_LISTS = (nn.ParameterList, nn.ParameterDict)
 # Neighbouring units of the default policy are merged up to this number of elements (1 MiB).
 _LEAST = 256 * 1024
 _LONGEST_NAME = 200  # of a unit; servers take up to 256 bytes
@@ -83,6 +85,8 @@ def make_units(root: nn.Module, policy: Policy | None) -> list[Unit]:
         taken: set[int] = set()
         for name, child in module.named_children():
             path = f"{prefix}.{name}" if prefix else name
+            if isinstance(child, _LISTS):
+                continue
             if wants is None:
                 taken |= walk(child, path) if isinstance(child, _CONTAINERS) else take(child, path, Unit(path), set())
             else:
@@ -126,6 +130,19 @@ def check_parameters(root: nn.Module) -> None:
     for name, module in root.named_modules():
         if getattr(module, "sparse", False) is True and isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
             raise _refusal(f"{name}.weight", "has sparse gradients: make the embedding with sparse=False")
+
+
+class Frozen:
+    """The parameters that need no gradient: nothing exchanges them."""
+
+    def __init__(self, root: nn.Module) -> None:
+        self._parameters = {name: p for name, p in root.named_parameters() if not p.requires_grad}
+
+    def check(self) -> None:
+        """Refuses parameters that need a gradient by now."""
+        for name, parameter in self._parameters.items():
+            if parameter.requires_grad:
+                raise _refusal(name, "needs a gradient now, and did not when the module was wrapped: wrap it afterwards")
 
 
 def _refusal(name: str, fault: str) -> UsageError:

@@ -1,0 +1,86 @@
+"""Tensors that are not here: they have a shape, and refuse to be read or changed, so that no program takes them for values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from .._library import UsageError
+
+# What may be asked of them. The other functions, for which PyTorch asks __torch_function__, too, are refused.
+_GETTERS = (
+    "shape dtype device layout requires_grad grad ndim is_cuda is_meta is_sparse is_quantized is_mkldnn is_nested is_xpu "
+    "is_mps is_ipu is_hpu is_vulkan is_ort is_maia is_sparse_csr itemsize nbytes names _backward_hooks output_nr _version"
+).split()
+_METHODS = (
+    "size numel dim ndimension nelement element_size stride is_contiguous is_floating_point is_complex is_signed data_ptr "
+    "storage_offset register_hook __hash__ __len__ get_device"
+).split()
+_ASKED: set[Any] = {getattr(torch.Tensor, name).__get__ for name in _GETTERS if hasattr(torch.Tensor, name)}
+_ASKED |= {getattr(torch.Tensor, name) for name in _METHODS if hasattr(torch.Tensor, name)}
+_ASKED |= {torch.Tensor.requires_grad.__set__, torch.Tensor.grad.__set__, torch.Tensor.grad.__delete__}  # type: ignore[attr-defined]
+_ASKED |= {torch.is_floating_point, torch.is_complex, torch.numel}
+
+
+def _refuse(arguments: Any, keywords: Any) -> Any:
+    given = [*arguments, *(keywords or {}).values()]
+    flat = [part for each in given for part in (each if isinstance(each, (list, tuple)) else (each,))]
+    lines = [line for part in flat if isinstance(part, torch.Tensor) for line in [part.__dict__.get("_psring_line")] if line]
+    raise UsageError(lines[0] if lines else "psring: a tensor that is not here was used")
+
+
+class Absent(torch.Tensor):
+    """Stands for a tensor that has gone, such as a gradient that was pushed. Takes no memory."""
+
+    @staticmethod
+    def of(shape: torch.Size, line: str) -> Absent:
+        """`line`: with which it refuses."""
+        stand_in: Absent = torch.full((), float("nan"), device="cpu").expand(shape).as_subclass(Absent)  # type: ignore[assignment]
+        stand_in._psring_line = line  # type: ignore[attr-defined]
+        return stand_in
+
+    def __repr__(self, **_keywords: Any) -> str:
+        return f"<{self.__dict__['_psring_line']}>"
+
+    @classmethod
+    def __torch_function__(cls, function: Any, _types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+        if function not in _ASKED:
+            _refuse(arguments, keywords)
+        with torch._C.DisableTorchFunction():
+            return function(*arguments, **(keywords or {}))
+
+
+class AbsentParameter(nn.Parameter):
+    """A parameter while its values are not here: the class is changed, the object and its place in modules stay. Only a
+    detached one can be had, as state_dict() takes it: its values are filled in later."""
+
+    def __repr__(self, **_keywords: Any) -> str:  # type: ignore[override]
+        return f"<{self.__dict__['_psring_line']}>"
+
+    @classmethod
+    def __torch_function__(cls, function: Any, _types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+        if function is torch.Tensor.detach:
+            with torch._C.DisableTorchFunction():
+                stand_in: Any = arguments[0].detach().as_subclass(Absent)
+                stand_in._psring_line = arguments[0].__dict__["_psring_line"]
+            return stand_in
+        if function not in _ASKED:
+            if function == torch.Tensor.is_leaf.__get__:  # type: ignore[attr-defined]
+                raise UsageError(arguments[0].__dict__["_psring_line"] + "; an optimizer is made before the module is wrapped")
+            _refuse(arguments, keywords)
+        with torch._C.DisableTorchFunction():
+            return function(*arguments, **(keywords or {}))
+
+
+def leave(parameter: nn.Parameter, line: str) -> None:
+    """From now on the parameter refuses to be used."""
+    if type(parameter) is nn.Parameter:
+        parameter._psring_line = line  # type: ignore[attr-defined]
+        parameter.__class__ = AbsentParameter
+
+
+def come_back(parameter: nn.Parameter) -> None:
+    if type(parameter) is AbsentParameter:
+        parameter.__class__ = nn.Parameter
