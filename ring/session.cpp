@@ -1,4 +1,3 @@
-#include <chrono>
 #include <deque>
 #include <optional>
 
@@ -85,7 +84,7 @@ void Session::finish() {
   net::ControlLink& link = state_->member.link();
   link.report(state_->member.report_json(""));
   link.done();
-  link.flush(state_->member.clock().now() + std::chrono::seconds(10));
+  link.await_finish();
 }
 
 }  // namespace psring::ring

@@ -51,7 +51,7 @@ class Session {
   ProcessGroup& group() const;
   /// A vector of zeros in memory that the group reaches without a copy. Valid as long as the session. At most 1 GiB.
   std::span<float> allocate(std::size_t elements);
-  /// Tells the job that this worker is done; the last call.
+  /// Tells the job that this worker is done, and waits until all are; the last call.
   void finish();
 
  private:

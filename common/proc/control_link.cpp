@@ -20,7 +20,8 @@
 namespace psring::net {
 namespace {
 
-constexpr std::size_t kErrorBytes = 4096;  ///< the most bytes of a fatal error's text that are sent
+constexpr Nanoseconds kFar = std::chrono::hours(24);  ///< stands for no deadline, with which wait_until overflows
+constexpr std::size_t kErrorBytes = 4096;             ///< the most bytes of a fatal error's text that are sent
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -130,10 +131,13 @@ class ControlLink::Impl {
     news_.wait_until(lock, deadline, [&] { return member_.error().has_value(); });
     return member_.error();
   }
-  void await_finish() const {
+  bool await_finish(Moment deadline) const {
     std::unique_lock lock(mutex_);
-    wait(lock, Moment::max(), "the job to end", [&] { return member_.finished() || member_.broken(); });
-    if (!member_.finished()) member_.throw_if_broken();
+    const Moment until = std::min(deadline, clock_.now() + kFar);
+    news_.wait_until(lock, until, [&] { return member_.finished() || member_.broken(); });
+    if (member_.finished()) return true;
+    member_.throw_if_broken();
+    return false;
   }
   std::optional<Order> next_order(Moment deadline) {
     std::unique_lock lock(mutex_);
@@ -157,8 +161,7 @@ class ControlLink::Impl {
  private:
   void wait(std::unique_lock<std::mutex>& lock, Moment deadline, std::string_view purpose, auto&& holds) const {
     const Moment start = clock_.now();
-    // wait_until overflows if the deadline is far: a day stands for no deadline.
-    const Moment until = std::min(deadline, start + std::chrono::hours(24));
+    const Moment until = std::min(deadline, start + kFar);
     if (!news_.wait_until(lock, until, holds))
       psring::fail(ErrorKind::timeout, "{}timed out after {:.1f} s waiting for {}", member_.prefix(),
                    seconds(clock_.now() - start), purpose);
@@ -314,7 +317,7 @@ void ControlLink::await_epoch(Moment deadline) { impl_->await_epoch(deadline); }
 bool ControlLink::may_begin(StopPoint point) { return impl_->may_begin(point); }
 void ControlLink::flush(Moment deadline) { impl_->flush(deadline); }
 std::optional<Error> ControlLink::await_failure(Moment deadline) const { return impl_->await_failure(deadline); }
-void ControlLink::await_finish() const { impl_->await_finish(); }
+bool ControlLink::await_finish(Moment deadline) const { return impl_->await_finish(deadline); }
 std::optional<ControlLink::Order> ControlLink::next_order(Moment deadline) { return impl_->next_order(deadline); }
 void ControlLink::on_change(std::function<void()> changed) { impl_->on_change(std::move(changed)); }
 

@@ -108,7 +108,9 @@ class ControlLink {
   bool failed() const;  ///< is an error latched?
   /// For a server: the workers are done. For a worker or an agent: the job has ended well.
   bool finished() const;
-  void await_finish() const;  ///< waits until finished(); throws the latched error
+  /// Waits until finished(), at most until the deadline; returns it. Throws the latched error. A worker's links stay
+  /// open until then: one that closes looks like a lost peer to workers that still wait for others.
+  bool await_finish(Moment deadline = Moment::max()) const;
   /// The link's thread calls `changed` when check, finished, members or next_order may have a new answer, and this call
   /// itself calls it once, so that no change is missed. After `on_change({})` has returned, no call is in progress.
   /// `changed` must not call on_change of this link.

@@ -16,12 +16,22 @@ COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "barri
 
 
 class LostRank(ProgramTest):
-    def job(self, way, *arguments):
-        """A coordinator and three ranks of the test's own program."""
-        coordinator = self.start("psring", "coordinator", "--strategy", "ddp", *TINY, "--workers", 3, "--steps", 1, "--key", "job.key",
-                                 "--transport", way, "--heartbeat-timeout", SILENCE)
+    def job(self, way, *arguments, ranks=3):
+        """A coordinator and ranks of the test's own program."""
+        coordinator = self.start("psring", "coordinator", "--strategy", "ddp", *TINY, "--workers", ranks, "--steps", 1, "--key",
+                                 "job.key", "--transport", way, "--heartbeat-timeout", SILENCE)
         endpoint = coordinator.stdout.readline().split()[2].rstrip(":")
-        return coordinator, [self.start(RANK, endpoint, "job.key", *arguments) for _ in range(3)]
+        return coordinator, [self.start(RANK, endpoint, "job.key", *arguments) for _ in range(ranks)]
+
+    def test_who_ends_first_is_not_lost(self):
+        """A rank may be through with the last barrier while others still wait for a third one's message."""
+        self.key()
+        for way in ("tcp", "shm"):
+            for _ in range(6):
+                coordinator, ranks = self.job(way, "time", 64, 2, ranks=12)
+                for process in (*ranks, coordinator):
+                    result = self.finish(process, BOUND)
+                    self.assertEqual((result.status, result.err), (0, ""), result)
 
     def end_stopped(self, ranks):
         for pid in (rank.pid for rank in ranks if rank.poll() is None):

@@ -166,20 +166,23 @@ void Job::require_member() const {
 bool Job::leave(Moment until) {
   const std::scoped_lock lock(mutex_);
   if (left_) fail(ErrorKind::usage, "this worker has left the job");  // another thread's call
+  net::ControlLink& link = member_.link();
   if (last_barrier_ == nullptr)
     last_barrier_ = engine_->start([this] {
       auto works = std::make_shared<Works>();
       works->add(world().barrier());
       return works;
     });
-  if (!engine_->wait(*last_barrier_, until)) return false;
+  if (!told_done_) {
+    if (!engine_->wait(*last_barrier_, until)) return false;
+    engine_->locked([this] { world().account(); });
+    link.on_change({});
+    link.report(member_.report_json(""));
+    link.done();
+    told_done_ = true;
+  }
+  if (!link.await_finish(until)) return false;
   last_barrier_.reset();
-  engine_->locked([this] { world().account(); });
-  net::ControlLink& link = member_.link();
-  link.on_change({});
-  link.report(member_.report_json(""));
-  link.done();
-  link.flush(std::max(until, member_.clock().now() + std::chrono::seconds(1)));
   link.leave();
   left_ = true;
   return true;

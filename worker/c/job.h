@@ -84,6 +84,7 @@ class Job {
   std::map<void*, Buffer> buffers_;
   std::array<std::size_t, kCategories> booked_{};  ///< by `book`
   std::shared_ptr<Flight> last_barrier_;           ///< of `leave`; null until it is called, and after it
+  bool told_done_ = false;                         ///< by `leave`: it waits for the job's end only
 };
 
 }  // namespace psring::c

@@ -98,8 +98,9 @@ typedef struct psring_join_options {
 
 /* Joins a job as a worker, and waits until all its workers have joined. */
 PSRING_API psring_status psring_join(const psring_join_options* options, psring_job** job);
-/* A collective, the last one: waits until all ranks have called it, then tells the coordinator that this worker is
- * done. PSRING_PENDING if not all ranks have called it after `timeout` seconds; then it may be repeated. */
+/* A collective, the last one: waits until all ranks have called it, tells the coordinator that this worker is done, and
+ * waits until the job has ended. PSRING_PENDING if that takes longer than `timeout` seconds; then it may be repeated.
+ */
 PSRING_API psring_status psring_leave(psring_job* job, double timeout);
 /* Ends the job at all ranks with this reason, from any thread. All calls that wait return PSRING_PEER_LOST. */
 PSRING_API psring_status psring_abort(psring_job* job, const char* reason);
