@@ -263,7 +263,7 @@ class Faults(unittest.TestCase):
         ranks = Ranks(call, 2)
         results = ranks.results()
         self.assertEqual(results[1].kind, "ValueError")
-        self.assertEqual(results[0].kind, "PeerLostError")
+        self.assertEqual(results[0].kind, "PeerLostError", results[0])
 
     def test_timeout(self):
         def call(rank, size):

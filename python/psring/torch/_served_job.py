@@ -13,19 +13,13 @@ from typing import Any, Sequence
 from torch import distributed as dist
 
 from .._coordinator import Coordinator
+from .._ending import Ending, line_of
 from .._job import Job
 from .._library import DataError, Error, TimeoutError, UsageError
 from .._servers import Servers
 
 _KEY = "psring/servers"
 _PATIENCE = 5.0  # seconds that a worker which handles an exception waits for the others
-
-
-def _reason(error: BaseException | None) -> str | None:
-    """The line of an exception with which a program ends; None: it ends well."""
-    if error is None or (isinstance(error, SystemExit) and not error.code):
-        return None
-    return " ".join(f"{type(error).__name__}: {error}".split())[:400]
 
 
 def _store(seconds: float) -> tuple[Any, int, int]:
@@ -127,6 +121,7 @@ class ServedJob:
         if self.servers is not None:
             self.servers.joined()
         self._ended = False
+        self._ending = Ending()
         atexit.register(self.close)
 
     def _leave(self, reason: str | None) -> None:
@@ -150,7 +145,8 @@ class ServedJob:
         if self._ended:
             return
         self._ended = True
-        uncaught, handled = _reason(getattr(sys, "last_value", None)), _reason(sys.exc_info()[1])
+        handled = line_of(sys.exc_info()[1])
+        uncaught = None if handled is not None else self._ending.failure()
         try:
             if uncaught is not None:
                 self.job.abort(uncaught)

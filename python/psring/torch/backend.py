@@ -14,6 +14,7 @@ import torch
 from torch import distributed as dist
 
 from .._coordinator import Coordinator
+from .._ending import Ending
 from .._job import Group, Job
 from .._library import Error, TimeoutError, UsageError
 from ._group import ProcessGroup
@@ -94,18 +95,10 @@ def _join(store: Any, rank: int, size: int, timeout: timedelta) -> tuple[Job, Co
     return job, coordinator
 
 
-def _failure() -> str | None:
-    """Why the interpreter, or a process of multiprocessing, ends before its program's end; None: it does not."""
-    failed: BaseException | None = getattr(sys, "last_value", None) or sys.exc_info()[1]
-    if failed is None or (isinstance(failed, SystemExit) and not failed.code):
-        return None
-    return " ".join(f"{type(failed).__name__}: {failed}".split())[:400]
-
-
-def _end(job: Job, coordinator: Coordinator | None, timeout: float) -> None:
+def _end(job: Job, coordinator: Coordinator | None, timeout: float, ending: Ending) -> None:
     """Leaves the job when the process ends: all ranks do. The job is aborted after an uncaught exception, and if a rank does
     not come within the default group's timeout: after an operation that timed out, the ranks may have left already."""
-    reason = _failure()
+    reason = ending.failure()
     try:
         if reason is not None:
             job.abort(reason)
@@ -136,7 +129,7 @@ def _create(options: Any, _backend_options: Any) -> ProcessGroup:
         return ProcessGroup(world.job, world.group.split(ranks, number), timeout, world.completer)
     job, coordinator = _join(store, rank, size, timeout)
     # Unlike atexit's functions, this also runs at the end of a process of multiprocessing.
-    end = Finalize(None, _end, (job, coordinator, timeout.total_seconds()), exitpriority=100)
+    end = Finalize(None, _end, (job, coordinator, timeout.total_seconds(), Ending()), exitpriority=100)
     group = ProcessGroup(job, job.world, timeout, end=end)
     if not ranks:
         if world is not None:  # torch's process groups were destroyed, and are made anew

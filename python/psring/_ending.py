@@ -1,0 +1,35 @@
+"""How the program of this process ends: what the other members of its job are told."""
+
+from __future__ import annotations
+
+import sys
+from multiprocessing import process
+from types import FrameType
+
+
+def line_of(error: BaseException | None) -> str | None:
+    """The line of an exception with which a program ends; None: it ends well."""
+    if error is None or (isinstance(error, SystemExit) and not error.code):
+        return None
+    return " ".join(f"{type(error).__name__}: {error}".split())[:400]
+
+
+class Ending:
+    """Made where the program is under way; asked when the interpreter, or a process of multiprocessing, ends."""
+
+    def __init__(self) -> None:
+        # From Python 3.13 on multiprocessing has handled a program's exception before it calls what ends the process. Its
+        # function knows the status.
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame.f_code is not process.BaseProcess._bootstrap.__code__:  # type: ignore[attr-defined]
+            frame = frame.f_back
+        self._bootstrap = frame
+
+    def failure(self) -> str | None:
+        """Why the program ends before its end; None: it does not."""
+        error: BaseException | None = getattr(sys, "last_value", None) or sys.exc_info()[1]
+        line = line_of(error)
+        if line is None and self._bootstrap is not None:
+            status = self._bootstrap.f_locals.get("exitcode", 0)
+            line = f"its program ended with status {status}" if status else None
+        return line
