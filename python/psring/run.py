@@ -25,30 +25,68 @@ _LOOK = 0.05
 _PR_SET_PDEATHSIG = 1
 
 
+def _processes(text: str) -> int:
+    """--nproc-per-node: a number, or that of the processors or GPUs of this host."""
+    gpus = len([name for name in os.listdir("/dev") if name.startswith("nvidia") and name[len("nvidia") :].isdecimal()])
+    if text == "gpu" and gpus == 0:
+        raise argparse.ArgumentTypeError("this host has no GPU")
+    if text == "gpu" or (text == "auto" and gpus > 0):
+        return gpus
+    if text in ("auto", "cpu"):
+        return len(os.sched_getaffinity(0))
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number, nor auto, cpu or gpu") from None
+
+
+def _hosts(text: str) -> int:
+    """--nnodes: a number, or MIN:MAX with MIN = MAX."""
+    least, _, most = text.partition(":")
+    try:
+        if most and int(most) != int(least):
+            raise argparse.ArgumentTypeError(f"'{text}': the number of hosts is fixed: give one number")
+        return int(least)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number") from None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m psring.run", description="Starts the processes of a PyTorch program, as torchrun does."
+        prog="python -m psring.run",
+        description="Starts the processes of a PyTorch program, as torchrun does, with its flags.",
+        allow_abbrev=False,
     )
-    add = parser.add_argument
-    add("--nproc", "--nproc-per-node", "--nproc_per_node", type=int, default=1, help="processes on this host (1)")
-    add("--nnodes", "--nodes", type=int, default=1, help="hosts (1); start this program on each of them")
-    add("--node-rank", "--node_rank", type=int, help="number of this host, from 0; SLURM_NODEID under Slurm")
+
+    def add(name: str, *others: str, **how: Any) -> None:
+        """With the spelling that torchrun had before."""
+        names = [name, *others]
+        parser.add_argument(*names, *(f"--{each[2:].replace('-', '_')}" for each in names if "-" in each[2:]), **how)
+
+    add("--nproc", "--nproc-per-node", type=_processes, default=1, help="processes on this host, or auto, cpu or gpu (1)")
+    add("--nnodes", "--nodes", type=_hosts, default=1, help="hosts (1); start this program on each of them")
+    add("--node-rank", type=int, help="number of this host, from 0; SLURM_NODEID under Slurm")
     add("--servers", type=int, help="servers of each ParameterServer of the program, if it does not say (1)")
     add(
         "--max-restarts",
-        "--max_restarts",
         type=int,
         default=0,
         help="how often all processes are started again after one has failed, on one host (0); the program continues from "
         "its checkpoint, and TORCHELASTIC_RESTART_COUNT says how often it was started before",
     )
-    add("--master-addr", "--master_addr", help="address of host 0 (127.0.0.1)")
-    add("--master-port", "--master_port", type=int, help="port of torch's store at host 0 (any free port on one host)")
-    add("--standalone", action="store_true", help="as without it: one host, and any free port")
-    add("-m", "--module", action="store_true", help="the program is a module")
-    add("--no-python", "--no_python", action="store_true", help="the program is not for Python")
-    add("program", help="the script, module or program")
-    add("arguments", nargs=argparse.REMAINDER, help="its arguments")
+    add("--master-addr", help="address of host 0 (127.0.0.1)")
+    add("--master-port", type=int, help="port of torch's store at host 0 (any free port on one host)")
+    add("--rdzv-endpoint", help="the same two as HOST:PORT")
+    add("--rdzv-backend", choices=("static", "c10d"), help="both meet at --master-addr, with --node-rank")
+    add("--rdzv-id", default="none", help="a name of the job: TORCHELASTIC_RUN_ID (none)")
+    add("--role", default="default", help="a name of the processes: ROLE_NAME (default)")
+    add("--standalone", action="store_true", help="one host, and any free port")
+    add("--monitor-interval", type=float, default=_LOOK, help=f"seconds between two looks at the processes ({_LOOK})")
+    add("--log-dir", help="what processes print goes to files there: attempt_N/RANK/stdout.log and stderr.log")
+    parser.add_argument("-m", "--module", action="store_true", help="the program is a module")
+    add("--no-python", action="store_true", help="the program is not for Python")
+    parser.add_argument("program", help="the script, module or program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     return parser
 
 
@@ -77,6 +115,12 @@ def _environment(options: argparse.Namespace, local_rank: int, restarts: int, po
         MASTER_PORT=str(port),
         TORCHELASTIC_RESTART_COUNT=str(restarts),
         TORCHELASTIC_MAX_RESTARTS=str(options.max_restarts),
+        TORCHELASTIC_RUN_ID=options.rdzv_id,
+        TORCHELASTIC_USE_AGENT_STORE="False",  # rank 0 makes the store
+        GROUP_WORLD_SIZE=str(options.nnodes),
+        ROLE_NAME=options.role,
+        ROLE_WORLD_SIZE=str(options.nnodes * options.nproc),
+        ROLE_RANK=str(node * options.nproc + local_rank),
     )
     if options.servers is not None:
         environment["PSRING_SERVERS"] = str(options.servers)
@@ -138,7 +182,9 @@ def _end(processes: Sequence[subprocess.Popen[bytes]], how: int, signals: _Signa
         process.wait()
 
 
-def _watch(processes: Sequence[subprocess.Popen[bytes]], ranks: Sequence[int], signals: _Signals) -> int:
+def _watch(
+    processes: Sequence[subprocess.Popen[bytes]], ranks: Sequence[int], signals: _Signals, interval: float
+) -> int:
     """Waits for all; returns the status of the first that failed, or 0. Raises _Stopped at a signal."""
     failed = 0
     until: float | None = None
@@ -156,12 +202,24 @@ def _watch(processes: Sequence[subprocess.Popen[bytes]], ranks: Sequence[int], s
         if running and until is not None and time.monotonic() > until:
             _end(processes, signal.SIGTERM, signals)
         elif running:
-            time.sleep(_LOOK)
+            time.sleep(interval)
     return 128 - failed if failed < 0 else failed
 
 
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Refuses what has no meaning, and fills in what depends on the environment."""
+    if options.rdzv_endpoint is not None:
+        if options.master_addr is not None or options.master_port is not None:
+            parser.error("--rdzv-endpoint is --master-addr and --master-port: give one of both")
+        host, _, port = options.rdzv_endpoint.rpartition(":")
+        if not host or not port.isdecimal():
+            parser.error(f"--rdzv-endpoint {options.rdzv_endpoint}: expected HOST:PORT")
+        # Port 0 is torchrun's way to ask for any, on one host.
+        options.master_addr, options.master_port = host, int(port) or None
+    if options.standalone and options.nnodes > 1:
+        parser.error("--standalone is for one host")
+    if options.monitor_interval <= 0:
+        parser.error("--monitor-interval is more than 0")
     if options.nproc < 1 or options.nnodes < 1:
         parser.error("--nproc and --nnodes are at least 1")
     if options.servers is not None and options.servers < 1:
@@ -171,7 +229,9 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
     if options.max_restarts > 0 and options.nnodes > 1:
         parser.error("--max-restarts starts the processes of one host again: leave it out with --nnodes")
     if options.node_rank is None:
-        options.node_rank = int(os.environ.get("SLURM_NODEID", 0)) if options.nnodes > 1 else 0
+        if options.nnodes > 1 and "SLURM_NODEID" not in os.environ:
+            parser.error(f"--node-rank is the number of this host, 0 to {options.nnodes - 1}: give it")
+        options.node_rank = int(os.environ["SLURM_NODEID"]) if options.nnodes > 1 else 0
     if not 0 <= options.node_rank < options.nnodes:
         parser.error(f"--node-rank {options.node_rank} of {options.nnodes} hosts")
     if options.nnodes > 1 and (options.master_addr is None or options.master_port is None):
@@ -187,8 +247,22 @@ def _run_once(
     for local_rank in range(options.nproc):
         signals.check()
         environment = _environment(options, local_rank, restarts, port)
-        processes.append(subprocess.Popen(_command(options), env=environment, preexec_fn=_die_with_parent()))
-    return _watch(processes, [options.node_rank * options.nproc + r for r in range(options.nproc)], signals)
+        with contextlib.ExitStack() as files:
+            out, err = _outputs(options, restarts, environment["RANK"], files)
+            processes.append(
+                subprocess.Popen(_command(options), env=environment, stdout=out, stderr=err, preexec_fn=_die_with_parent())
+            )
+    ranks = [options.node_rank * options.nproc + r for r in range(options.nproc)]
+    return _watch(processes, ranks, signals, options.monitor_interval)
+
+
+def _outputs(options: argparse.Namespace, restarts: int, rank: str, files: contextlib.ExitStack) -> list[Any]:
+    """Where a process writes; None: where this one does."""
+    if options.log_dir is None:
+        return [None, None]
+    folder = os.path.join(options.log_dir, options.rdzv_id, f"attempt_{restarts}", rank)
+    os.makedirs(folder, exist_ok=True)
+    return [files.enter_context(open(os.path.join(folder, f"{name}.log"), "wb")) for name in ("stdout", "stderr")]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,7 +13,8 @@ LAUNCHERS = {
     "MVAPICH": {f"MV2_COMM_WORLD_{name}": value for name, value in
                 {"RANK": "{0}", "SIZE": "2", "LOCAL_RANK": "{0}", "LOCAL_SIZE": "2"}.items()},
     "torchrun": {"RANK": "{0}", "WORLD_SIZE": "2", "LOCAL_RANK": "{0}", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-                 "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0"},
+                 "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0",
+                 "TORCHELASTIC_USE_AGENT_STORE": "True"},
 }
 ALONE = ("PMI_RANK", "PALS_RANKID", "FLUX_TASK_RANK", "ALPS_APP_PE", "MV2_COMM_WORLD_RANK", "RANK", "LOCAL_RANK", "WORLD_SIZE",
          "TORCHELASTIC_RUN_ID")

@@ -198,12 +198,37 @@ class Signals(unittest.TestCase):
         self.assertEqual(left, [], names)
 
 
+class AsTorchrun(unittest.TestCase):
+    def test_flags_and_variables(self):
+        names = "RANK WORLD_SIZE LOCAL_RANK ROLE_RANK ROLE_NAME GROUP_WORLD_SIZE TORCHELASTIC_RUN_ID MASTER_ADDR".split()
+        program = f"import os; print(*(os.environ[name] for name in {names}), os.environ['MASTER_PORT'].isdecimal())"
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "train.py").write_text(program)
+            flags = ["--standalone", "--nnodes=1", "--nproc_per_node", "2", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0",
+                     "--rdzv_id", "job7", "--role", "trainer", "--monitor_interval", "0.1", "--log_dir", "logs"]
+            done = start(*flags, "train.py", folder=folder)
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+            for rank in (0, 1):
+                logs = Path(folder) / "logs" / "job7" / "attempt_0" / str(rank)
+                self.assertEqual((logs / "stderr.log").read_text(), "")
+                expected = f"{rank} 2 {rank} {rank} trainer 1 job7 localhost True\n"
+                self.assertEqual((logs / "stdout.log").read_text(), expected)
+            done = start("--nproc-per-node", "cpu", "train.py", folder=folder)
+            self.assertEqual((done.returncode, len(done.stdout.splitlines())), (0, len(os.sched_getaffinity(0))))
+
+
 class Refusals(unittest.TestCase):
     def test_options(self):
         for arguments, text in (
             (["--servers", "0"], "--servers is at least 1"),
             (["--max-restarts", "-1"], "--max-restarts is at least 0"),
             (["--nnodes", "2", "--max-restarts", "1"], "--max-restarts starts the processes of one host again"),
+            (["--nnodes", "1:2"], "the number of hosts is fixed"),
+            (["--nnodes", "2", "--rdzv-endpoint", "host:29500"], "--node-rank is the number of this host"),
+            (["--rdzv-endpoint", "host"], "expected HOST:PORT"),
+            (["--rdzv-endpoint", "host:1", "--master-port", "2"], "give one of both"),
+            (["--nproc-per-node", "many"], "nor auto, cpu or gpu"),
+            (["--rdzv-conf", "timeout=3"], "--rdzv-conf"),
         ):
             done = start(*arguments, "train.py")
             self.assertEqual(done.returncode, 2)

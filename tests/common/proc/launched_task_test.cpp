@@ -258,7 +258,8 @@ TEST_CASE("the tasks of Flux on several hosts, which does not tell how they are 
 TEST_CASE("an inner launcher comes before an outer one, and a complete one before others") {
   const Variables torchrun = known_launchers()[0].variables;
   CHECK(task("auto", changed(kSlurm, torchrun))->launcher == "torchrun");
-  CHECK(task("auto", torchrun)->has_store);
+  CHECK_FALSE(task("auto", torchrun)->has_store);
+  CHECK(task("auto", changed(torchrun, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}}))->has_store);
   // Scripts for srun export some of torchrun's variables.
   CHECK(task("auto", changed(kSlurm, {{"WORLD_SIZE", "4"}, {"RANK", "3"}}))->launcher == "srun");
   CHECK(task("auto", changed(kSlurm, {{"WORLD_SIZE", "1"}}))->launcher == "srun");
