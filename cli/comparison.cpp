@@ -133,7 +133,7 @@ StepFigures Row::step() const {
   step.server_bytes = std::max(step.server_bytes, static_cast<double>(run.busiest_server_bytes) / steps);
   double booked = 0;
   for (const MemoryCheck& check : run.memory) {
-    // What lies in a GPU's memory does not pass through the host's.
+    // The host's memory does not move what lies in a GPU's.
     const bool on_host = check.role.starts_with(kServers) ? job.server_device == "cpu" : !gpus;
     if (on_host) booked += static_cast<double>(check.peak);
   }

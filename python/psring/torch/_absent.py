@@ -9,7 +9,7 @@ from torch import nn
 
 from .._library import UsageError
 
-# What may be asked of them. The other functions, for which PyTorch asks __torch_function__, too, are refused.
+# A program may ask for these. PyTorch asks __torch_function__ for all others, too, which are refused.
 _GETTERS = (
     "shape dtype device layout requires_grad grad ndim is_cuda is_meta is_sparse is_quantized is_mkldnn is_nested is_xpu "
     "is_mps is_ipu is_hpu is_vulkan is_ort is_maia is_sparse_csr itemsize nbytes names _backward_hooks output_nr _version"

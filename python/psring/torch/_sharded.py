@@ -86,7 +86,7 @@ class Sharded(nn.Module):
         self._optimizer_bytes = 0
         self._unused = find_unused_parameters
         self._syncs = True
-        # Of a parameter whose gradient was reduced: what has become of it, the program can say to the parameter.
+        # A stand-in takes the place of a gradient that was reduced; a program clears it, and so the gradient.
         self._stand_ins = {
             slot: Absent.of(
                 slot.shape,
