@@ -1,5 +1,7 @@
 """What PyTorch 2 builds on process groups, over psring and over gloo: the same numbers."""
 
+import importlib.metadata
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -181,7 +183,7 @@ class OverPsringAsOverGloo(unittest.TestCase):
 
     def needs_streams(self):
         if torch.__version__ < "2.7":
-            self.skipTest(f"PyTorch {torch.__version__}: FSDP2 on the CPU fails, over every backend: a Stream has no record_event")
+            self.skipTest(f"PyTorch {torch.__version__}: FSDP2 on the CPU fails over every backend: a Stream has no record_event")
 
     def test_functional_collectives(self):
         self.check(collectives)
@@ -208,6 +210,18 @@ class OverPsringAsOverGloo(unittest.TestCase):
         self.needs_streams()
         self.check(checkpoint, arguments=(False,))
         self.check(checkpoint, arguments=(True,))
+
+    def test_the_wheel_needs_no_import(self):
+        """PyTorch finds the backend by the wheel's entry point."""
+        program = (
+            "import torch.distributed as dist\n"
+            "dist.init_process_group('psring', store=dist.HashStore(), rank=0, world_size=1)\n"
+            "dist.barrier()\n"
+        )
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        if "psring" not in {each.name for each in importlib.metadata.entry_points(group="torch.backends")}:
+            self.skipTest("run from the source tree, without a wheel")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
 
     def test_compiled_ddp(self):
         self.check(compiled)

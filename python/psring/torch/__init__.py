@@ -4,10 +4,11 @@ import psring.torch
 torch.distributed.init_process_group("psring")
 """
 
+from .._autoload import register
 from ._compile import leave_to_python
 from ._server import ParameterServer
 from ._sharded import Sharded
-from .backend import ProcessGroup, empty, register
+from .backend import ProcessGroup, empty
 
 __all__ = ["ParameterServer", "ProcessGroup", "Sharded", "empty", "register"]
 

@@ -118,7 +118,7 @@ def _end(job: Job, coordinator: Coordinator | None, timeout: float, ending: Endi
             pass
 
 
-def _create(options: Any, _backend_options: Any) -> ProcessGroup:
+def create(options: Any, _backend_options: Any) -> ProcessGroup:
     """Makes a group: a part of the default group's job, or a new job."""
     store, rank, size = options.store, options.group_rank, options.group_size
     timeout: timedelta = options.timeout
@@ -167,13 +167,3 @@ def split_all(group: ProcessGroup) -> Group:
         number[0] = _members.world.numbers.add("psring/groups", 1)
     broadcast(group.group, [number])
     return group.group.split(range(group.size()), int(number))
-
-
-def register() -> None:
-    """Registers the backend. Importing psring.torch does it."""
-    if hasattr(dist.Backend, "PSRING"):
-        return
-    try:
-        dist.Backend.register_backend("psring", _create, extended_api=True, devices=["cpu", "cuda"])
-    except TypeError:  # before devices were named
-        dist.Backend.register_backend("psring", _create, extended_api=True)
