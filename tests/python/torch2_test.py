@@ -183,7 +183,7 @@ class OverPsringAsOverGloo(unittest.TestCase):
 
     def needs_streams(self):
         if torch.__version__ < "2.7":
-            self.skipTest(f"PyTorch {torch.__version__}: FSDP2 on the CPU fails over every backend: a Stream has no record_event")
+            self.skipTest(f"PyTorch {torch.__version__}: FSDP2 on the CPU fails over every backend (no Stream.record_event)")
 
     def test_functional_collectives(self):
         self.check(collectives)
