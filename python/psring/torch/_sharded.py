@@ -341,9 +341,9 @@ def _update(sharded: Sharded, own: Callable[..., Any]) -> Callable[..., Any]:
 
 def _clear(sharded: Sharded, own: Callable[..., Any]) -> Callable[..., Any]:
     def zero_grad(_optimizer: Any, *arguments: Any, **keywords: Any) -> None:
-        """Clears this worker's part of the gradients, and the stand-ins of the parameters."""
+        """Clears this worker's part of the gradients, and what the parameters have: stand-ins, or what no_sync() has added up."""
         own(*arguments, **keywords)
-        for slot in (slot for shards in sharded._reduced for slot in shards.unit.slots):
+        for slot in (slot for unit in sharded._units for slot in unit.slots):
             slot.parameter.grad = None
         sharded._reduced.clear()
 
