@@ -1,6 +1,7 @@
 #include <string_view>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <psring/ring/call.h>
 
@@ -47,6 +48,16 @@ std::string describe(const Call& call) {
 
 std::string name_of(const Call& call, std::uint64_t number) {
   return fmt::format("{} #{} ({})", to_string(call.collective), number, size_text(call.count * call.type.bytes()));
+}
+
+std::string names_of(const std::vector<std::size_t>& ranks) {
+  if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
+  return fmt::format("ranks {} and {}", fmt::join(ranks.begin(), ranks.end() - 1, ", "), ranks.back());
+}
+
+std::string waiting_in(std::size_t rank, const Call& call, std::uint64_t number,
+                       const std::vector<std::size_t>& awaited) {
+  return fmt::format("[ring] rank {}: in {}, waiting for {}", rank, name_of(call, number), names_of(awaited));
 }
 
 std::string mismatch(std::uint64_t number, std::size_t rank, const Call& ours, std::size_t peer, const Call& theirs) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <psring/ring/collective.h>
 #include <psring/ring/element.h>
@@ -26,6 +27,12 @@ struct Call {
 std::string describe(const Call& call);
 /// "all_reduce #17 (4.0 MiB)"
 std::string name_of(const Call& call, std::uint64_t number);
+
+/// "rank 3", "ranks 1, 3 and 5". REQUIRES: at least one.
+std::string names_of(const std::vector<std::size_t>& ranks);
+/// "[ring] rank 2: in all_reduce #17 (4.0 MiB), waiting for ranks 1 and 3"
+std::string waiting_in(std::size_t rank, const Call& call, std::uint64_t number,
+                       const std::vector<std::size_t>& awaited);
 
 /// The error line for two ranks that called different operations with the same number.
 std::string mismatch(std::uint64_t number, std::size_t rank, const Call& ours, std::size_t peer, const Call& theirs);

@@ -1,5 +1,6 @@
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -21,7 +22,7 @@ class ReportedOperation final : public Operation {
     work_.wait();
     if (work_.done()) flight_.land();  // on a GPU the operation may still be in flight when `wait` returns
   }
-  std::size_t awaited() const override { return work_.awaited(); }
+  std::vector<std::size_t> awaited() const override { return work_.awaited(); }
 
  private:
   Work work_;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <utility>
+#include <vector>
 
 namespace psring::ring {
 
@@ -14,8 +15,8 @@ class Operation {
   virtual bool advance() = 0;
   /// Returns once the operation is complete.
   virtual void wait() = 0;
-  /// The rank that this operation waits for, as errors name it.
-  virtual std::size_t awaited() const = 0;
+  /// The ranks that this operation waits for, as far as this rank knows, as errors name them; at least one.
+  virtual std::vector<std::size_t> awaited() const = 0;
 };
 
 /// A handle on an operation, like MPI's request. The vectors of the operation must not be touched or freed until `wait`
@@ -33,8 +34,8 @@ class Work {
   void wait() {
     if (operation_ != nullptr) operation_->wait();
   }
-  /// The rank that the operation waits for. REQUIRES: not done.
-  std::size_t awaited() const { return operation_->awaited(); }
+  /// The ranks that the operation waits for. REQUIRES: not done.
+  std::vector<std::size_t> awaited() const { return operation_->awaited(); }
 
  private:
   std::shared_ptr<Operation> operation_;

@@ -20,4 +20,9 @@ std::string host_id() {
   return fmt::format("{}/{}/{}", boot, network.st_ino, ::geteuid());
 }
 
+std::uint64_t pid_namespace() {
+  struct stat numbers {};
+  return ::stat("/proc/self/ns/pid", &numbers) == 0 ? numbers.st_ino : 0;
+}
+
 }  // namespace psring::net

@@ -13,6 +13,7 @@
 
 #include <psring/common/base/fd.h>
 #include <psring/common/net/address.h>
+#include <psring/common/net/host.h>
 #include <psring/common/proc/control_link.h>
 #include <psring/common/proc/control_member.h>
 #include <psring/common/proc/control_socket.h>
@@ -36,7 +37,8 @@ control::Hello hello_of(const ControlLink::Options& options) {
           .pid = static_cast<std::uint32_t>(::getpid()),
           .processor = options.processor,
           .asks = options.asks,
-          .build = build_id()};
+          .build = build_id(),
+          .pid_namespace = pid_namespace()};
 }
 
 std::string text_of(const Error& error) { return std::string(error.what()).substr(0, kErrorBytes); }
@@ -350,8 +352,10 @@ void ControlLink::status(std::string json, bool is_last) {
 void ControlLink::progress(std::string text) {
   impl_->tell([&](ControlMember& member) { member.send(control::Progress{std::move(text)}); });
 }
-void ControlLink::fail(const Error& error) {
-  impl_->tell([&](ControlMember& member) { member.send_surely(control::Failed{error.kind(), text_of(error)}); });
+void ControlLink::fail(const Error& error, bool decided) {
+  impl_->tell([&](ControlMember& member) {
+    member.send_surely(control::Failed{error.kind(), text_of(error), decided});
+  });
 }
 void ControlLink::done(std::uint64_t step, bool stopped) {
   impl_->tell([&](ControlMember& member) { member.done(step, stopped); });

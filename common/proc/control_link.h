@@ -80,7 +80,9 @@ class ControlLink {
   /// Tells what this member does now. At most one status is in flight: others are dropped, except the last.
   void status(std::string json, bool is_last);
   void progress(std::string text);
-  void fail(const Error& error);  ///< a fatal error of this member: the job ends with it, unless it has failed already
+  /// A fatal error of this member: the job ends with it, unless it has failed already. `decided`: as in
+  /// control::Failed.
+  void fail(const Error& error, bool decided = false);
   /// For a worker: it has trained to the end, or was stopped by `may_begin`. `step` is the step that it would do next.
   void done(std::uint64_t step = 0, bool stopped = false);
   /// This process got a signal: the job ends after the current step, or at once.

@@ -15,7 +15,7 @@
 namespace psring::net {
 namespace {
 
-constexpr std::uint8_t kVersion = 7;
+constexpr std::uint8_t kVersion = 8;
 constexpr std::uint8_t kFirstWithBuild = 7;  ///< the first version in which a Hello begins with its build
 
 /// Reads the caller's bytes in place.
@@ -166,7 +166,8 @@ concept Is = std::same_as<std::remove_const_t<T>, Message>;
 void fields(auto& io, Is<BuildId> auto& m) { io(m.program, m.sources); }
 void fields(auto& io, Is<control::Hello> auto& m) {
   fields(io, m.build);
-  io(m.role, m.rank, m.host_id, m.hostname, m.pid, m.epoch, m.duty, m.running, m.processor, m.asks, m.wire);
+  io(m.role, m.rank, m.host_id, m.hostname, m.pid, m.epoch, m.duty, m.running, m.processor, m.asks, m.wire,
+     m.pid_namespace);
 }
 void fields(auto& io, Is<control::Welcome> auto& m) {
   io(m.rank, m.job, m.heartbeat_interval, m.heartbeat_timeout, m.epoch, m.patience, m.more);
@@ -180,7 +181,7 @@ void fields(auto& io, Is<control::StartRoles> auto& m) { io(m.roles); }
 void fields(auto& io, Is<control::RoleExited> auto& m) { io(m.role, m.status, m.signal, m.last_line, m.pid, m.gone); }
 void fields(auto& io, Is<control::Lost> auto& m) { io(m.peer, m.text); }
 void fields(auto& io, Is<control::Abort> auto& m) { io(m.kind, m.text, m.signal, m.culprit); }
-void fields(auto& io, Is<control::Failed> auto& m) { io(m.kind, m.text); }
+void fields(auto& io, Is<control::Failed> auto& m) { io(m.kind, m.text, m.decided); }
 void fields(auto& io, Is<control::Report> auto& m) { io(m.json); }
 void fields(auto& io, Is<control::Append> auto& m) { io(m.file, m.bytes, m.number); }
 void fields(auto& io, Is<control::Progress> auto& m) { io(m.text); }

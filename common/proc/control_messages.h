@@ -32,7 +32,7 @@ struct Member {
 /// "worker 0 (host:4711)"
 std::string to_string(const Member& member);
 
-/// The wire version of this build: of the control messages, and of the data frames: "7.6".
+/// The wire version of this build: of the control messages, and of the data frames: "8.6".
 std::string wire_version();
 
 /// The messages between members (M) and the coordinator (C).
@@ -54,6 +54,7 @@ struct Hello {  ///< M: asks to join
   bool asks = true;
   BuildId build = {};  ///< the first on the wire, where a coordinator of another wire version reads it
   std::string wire = wire_version();
+  std::uint64_t pid_namespace = 0;  ///< the namespace of `pid`; 0: unknown
 };
 struct Welcome {  ///< C: the member has joined
   std::uint32_t rank = 0;
@@ -139,6 +140,8 @@ struct Abort {  ///< C: the job has failed
 struct Failed {  ///< M: a fatal error of the member
   ErrorKind kind = ErrorKind::bug;
   std::string text;
+  bool decided =
+      false;  ///< the member's program ends the job; otherwise the loss of a peer may follow from another one
 };
 struct Report {  ///< M (server, worker): the member's figures
   std::string json;

@@ -64,6 +64,7 @@ Coordinator::Actions Coordinator::tick(Moment now) {
   begin_call(now);
   if (now - next_tick_ > plan_.heartbeat_timeout / 2)
     for (auto& [place, state] : members_) state.heard = now;
+  check_ends(now);
   check_silence(now);
   check_deadline(now);
   advance();
@@ -75,12 +76,6 @@ Coordinator::Actions Coordinator::abort(const Error& cause, Moment now) {
   begin_call(now);
   fail_job(cause.kind(), cause.what());
   return finish_call();
-}
-
-void Coordinator::stood_still(Nanoseconds late, Moment now) {
-  for (auto& [place, state] : members_) state.heard = now;
-  if (deadline_ != kNever) deadline_ += late;
-  if (symptom_) symptom_->graced += late;
 }
 
 void Coordinator::on(State& from, const control::Heartbeat& message) {
@@ -130,7 +125,7 @@ void Coordinator::take_exit(const control::RoleExited& message) {
 
 void Coordinator::on(State& from, const control::Failed& message) {
   from.failed = true;
-  const bool is_symptom = message.kind == ErrorKind::peer_lost && is_role(from.member.peer.role);
+  const bool is_symptom = message.kind == ErrorKind::peer_lost && !message.decided && is_role(from.member.peer.role);
   if (!is_symptom)
     return fail_job(message.kind, fmt::format("{}: {}", to_string(from.member), message.text),
                     connections_.at(from.connection));
@@ -203,39 +198,6 @@ void Coordinator::fail_job(ErrorKind kind, std::string text, Peer culprit) {
   enter(Phase::closing, now_ + plan_.leave_timeout);
 }
 
-/// An agent may stand still (Ctrl-Z in its terminal) while its roles run: they would have ended with its process. The
-/// agent counts as lost once one of its roles is missing, because nobody could start that role again or tell how it
-/// ended. An agent without roles counts as lost at once, as one of a table's rows may have none for it.
-bool Coordinator::roles_live(Peer agent) const {
-  const std::vector<Peer> roles = roles_of_agent(plan_, agent.rank);
-  return !roles.empty() && std::all_of(roles.begin(), roles.end(), [&](Peer place) {
-    if (given_up_.contains(place)) return true;
-    const auto found = members_.find(place);
-    if (found == members_.end()) return false;
-    const State& state = found->second;
-    return (state.said_bye && is_complete(state)) ||
-           (!state.exited && now_ - state.heard < plan_.heartbeat_timeout / 2);
-  });
-}
-
-void Coordinator::check_silence(Moment now) {
-  std::vector<std::pair<Peer, std::string>> silent;
-  for (const auto& [place, state] : members_) {
-    const Nanoseconds quiet = now - state.heard;
-    if (phase_ >= Phase::closing || state.said_bye || quiet < plan_.heartbeat_timeout) continue;
-    if (state.exited && (state.failed || is_complete(state))) continue;
-    if (place.role == Role::agent && roles_live(place)) continue;
-    silent.emplace_back(place, state.exited ? fmt::format("{} exited {}", to_string(state.member), phase_text())
-                                            : fmt::format("nothing from {} for {:.1f} s {}", to_string(state.member),
-                                                          seconds(quiet), phase_text()));
-  }
-  for (auto& [place, text] : silent) {
-    if (symptom_) text += fmt::format("; {}", symptom_->error.what());  // who noticed, and what it was doing
-    // The loss of a worker may have removed the server in its process.
-    if (members_.contains(place)) lose(place, ErrorKind::peer_lost, std::move(text));
-  }
-}
-
 void Coordinator::check_deadline(Moment now) {
   if (symptom_ && !symptom_is_open()) {
     const Symptom symptom = *std::exchange(symptom_, std::nullopt);
@@ -305,6 +267,7 @@ Coordinator::Actions Coordinator::finish_call() {
     next_tick_ = std::min(deadline_, now_ < symptom_->graced ? symptom_->graced : now_ + plan_.heartbeat_interval);
   for (const auto& [place, state] : members_) {
     if (phase_ == Phase::ended || state.said_bye) continue;
+    if (state.ended && !state.exited) next_tick_ = std::min(next_tick_, *state.ended + plan_.cause_grace);
     if (state.exited && (state.failed || is_complete(state) || phase_ == Phase::closing)) continue;
     // A silent agent is not lost while its roles live: look at its roles again soon.
     const bool stands_still = is_silent(state) && place.role == Role::agent;
@@ -325,7 +288,8 @@ bool Coordinator::is_complete(const State& state) const {
 
 /// An agent that stands still does not tell that a role has exited: then the role's goodbye counts.
 bool Coordinator::has_left(const State& state) const {
-  if (plan_.agents == 0 || state.exited) return plan_.agents == 0 ? state.said_bye : true;
+  if (state.exited) return true;
+  if (plan_.agents == 0) return state.said_bye;
   const bool agents_stand_still = std::any_of(members_.begin(), members_.end(), [&](const auto& member) {
     return member.first.role == Role::agent && is_silent(member.second);
   });

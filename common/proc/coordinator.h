@@ -41,15 +41,16 @@ namespace psring::net {
 /// rest is as at a job's end. The job fails at once instead before the first step, if a worker does not ask before its
 /// steps, or if a member wants it.
 ///
-/// Without agents, nobody tells how a role ended: its silence does. A process that is started again by hand, or by what
-/// started the role, asks for the place of the lost one. It is told at once who holds the place, and waits until the
-/// holder counts as lost, or is refused when the holder's next message arrives.
+/// Without agents, nobody tells how a role ended: its silence does, or the end of its process, where the caller sees
+/// it. A process that is started again by hand, or by what started the role, asks for the place of the lost one. It is
+/// told at once who holds the place, and waits until the holder counts as lost, or is refused when the holder's next
+/// message arrives.
 ///
 /// A worker that cannot be started again, or whose host was lost, is given up if the job may continue with fewer
 /// workers: the others get ranks from 0, in the order of their places.
 ///
 /// Belongs to one thread. The members are implemented in coordinator.cpp and, by topic, in coordinator_joining.cpp,
-/// coordinator_recovery.cpp, coordinator_return.cpp and coordinator_stop.cpp.
+/// coordinator_recovery.cpp, coordinator_return.cpp, coordinator_silence.cpp and coordinator_stop.cpp.
 class Coordinator {
  public:
   using Connection = std::string;  ///< the name of a link, any bytes
@@ -65,9 +66,18 @@ class Coordinator {
     std::string process;
     std::variant<control::Append, control::Report, control::Status, control::Progress, control::Notice> what;
   };
+  /// A process that has joined, whose end nobody would tell: the caller calls `process_ended`, if it can notice the
+  /// end.
+  struct Joined {
+    Connection connection;
+    std::string host_id;
+    std::uint64_t pid_namespace = 0;
+    std::uint32_t pid = 0;
+  };
   struct Actions {
     std::vector<Outgoing> messages;
     std::vector<Event> events;
+    std::vector<Joined> joined;
   };
 
   /// Throws usage if the plan is wrong; see check_plan.
@@ -76,6 +86,8 @@ class Coordinator {
   Actions receive(const Connection& from, ControlMessage message, Moment now);
   /// Bytes on this connection could not be decoded.
   Actions receive_garbage(const Connection& from, const Error& error, Moment now);
+  /// The process of this connection has ended. What it has sent may still arrive for `cause_grace`.
+  Actions process_ended(const Connection& connection, Moment now);
   /// The caller calls this when no more messages have arrived, and at next_tick() at the latest. A call that is late by
   /// more than half the heartbeat timeout shows that this process itself stood still: the members' silence is then
   /// counted anew.
@@ -113,7 +125,8 @@ class Coordinator {
     bool failed = false;  ///< the member has told why it ends
     bool asks = true;     ///< the worker asks before each step
     bool said_bye = false;
-    bool exited = false;  ///< the agent has told of the exit
+    bool exited = false;               ///< the process has ended, as its agent has told, or the caller some time ago
+    std::optional<Moment> ended = {};  ///< when the caller told that the process had ended
   };
   /// A loss that a role has told of, whose cause is not known yet.
   struct Symptom {
@@ -154,6 +167,7 @@ class Coordinator {
   /// A job that a signal was to end, and whose last step a loss has kept from ending, counts as interrupted.
   void fail_job(ErrorKind kind, std::string text, Peer culprit = {Role::coordinator, 0});
   void suspect(const State& from, const std::string& text);
+  void check_ends(Moment now);
   void check_silence(Moment now);
   bool symptom_is_open() const;
   bool roles_live(Peer agent) const;

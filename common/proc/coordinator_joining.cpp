@@ -35,6 +35,7 @@ void Coordinator::join(const Connection& from, const control::Hello& message) {
   told_missing_ = now_;
   welcome(state, place, from);
   compare_builds(message, state.member);
+  if (plan_.agents == 0) actions_.joined.push_back({from, message.host_id, message.pid_namespace, message.pid});
   if (place.role != Role::agent) return;
   const std::vector<Peer> roles = roles_of_agent(plan_, place.rank);
   processes_.started(roles);

@@ -14,12 +14,14 @@
 #include <psring/common/base/fd.h>
 #include <psring/common/base/poll.h>
 #include <psring/common/net/address.h>
+#include <psring/common/net/host.h>
 #include <psring/common/net/refusals.h>
 #include <psring/common/net/zmq/gate.h>
 #include <psring/common/net/zmq/socket.h>
 #include <psring/common/net/zmq/zap.h>
 #include <psring/common/proc/appended_files.h>
 #include <psring/common/proc/coordinator_service.h>
+#include <psring/common/proc/process_ends.h>
 
 namespace psring::net {
 namespace {
@@ -101,14 +103,18 @@ class CoordinatorService::Impl {
     const Nanoseconds most = timeout_ / 4;
     Moment due = clock_.now() + most;
     while (!coordinator_.ended()) {
-      zmq_pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, signals.fd, ZMQ_POLLIN, 0}};
-      zmq_poll(items, signals.fd >= 0 ? 2 : 1,
+      zmq_pollitem_t items[] = {{router_.handle(), 0, ZMQ_POLLIN, 0},
+                                {nullptr, ends_.fd(), ZMQ_POLLIN, 0},
+                                {nullptr, signals.fd, ZMQ_POLLIN, 0}};
+      zmq_poll(items, signals.fd >= 0 ? 3 : 2,
                poll_milliseconds(clock_.now(), std::min(due, coordinator_.next_tick())));
       const Moment now = clock_.now();
       if (now - due > timeout_ / 2) coordinator_.stood_still(now - due, now);
       due = now + most;
       while (const auto signal = signals.take()) carry_out(coordinator_.interrupt(*signal, clock_.now()));
       take_messages();
+      for (const std::string& connection : ends_.take())
+        carry_out(coordinator_.process_ended(connection, clock_.now()));
       carry_out(coordinator_.tick(clock_.now()));
     }
     gate_.reset();  // stops counting
@@ -147,6 +153,9 @@ class CoordinatorService::Impl {
         carry_out(coordinator_.abort(error, clock_.now()));
       }
     }
+    for (const Coordinator::Joined& process : actions.joined)
+      if (process.host_id == host_ && process.pid_namespace == pid_namespace_)
+        ends_.watch(process.pid, process.connection);
     for (const Coordinator::Outgoing& outgoing : actions.messages) {
       const std::vector<std::byte> bytes = encode_control(outgoing.message);
       // ZeroMQ drops messages to a member that has gone. That is right: its silence, or its agent, tells of the loss.
@@ -192,6 +201,9 @@ class CoordinatorService::Impl {
   ZmqSocket router_;
   Refusals refusals_;
   std::optional<ZmqGate> gate_;  ///< of the router
+  const std::string host_ = host_id();
+  const std::uint64_t pid_namespace_ = pid_namespace();
+  ProcessEnds ends_;  ///< of members on this host, by connection
   Coordinator coordinator_;
   std::vector<std::byte> buffer_ = std::vector<std::byte>(kMaxControlBytes);
 };

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-import time
 import weakref
 from collections import deque
 from ctypes import byref, c_size_t, c_uint32, c_void_p
@@ -13,10 +12,8 @@ from enum import IntEnum
 from types import TracebackType
 from typing import Any, Sequence
 
-from ._library import ANY_RANK, LIBRARY, PENDING, JoinOptions, TimeoutError, UsageError, call, raise_error
-
-# A signal's handler runs between two calls of the library: a longer wait is made of slices.
-_SLICE = 0.1
+from ._library import ANY_RANK, LIBRARY, PENDING, Error, JoinOptions, TimeoutError, UsageError, call, error_of, last_line, raise_error
+from ._waiting import wait, warning_time
 
 
 class Type(IntEnum):
@@ -87,14 +84,14 @@ class Work:
     """An operation in flight: owns the library's handle, and keeps what the operation reads and writes (`keeps`) until the
     library has let go of it. Several threads may wait for it, so that the handle is freed with the object, and not before."""
 
-    __slots__ = ("_handle", "_keeps", "_error", "_source", "_complete", "_job", "__weakref__")
+    __slots__ = ("_handle", "_keeps", "_error", "_source", "_complete", "_group", "__weakref__")
 
-    def __init__(self, handle: int | None, keeps: Any, job: Job) -> None:
+    def __init__(self, handle: int | None, keeps: Any, group: Group) -> None:
         self._handle = handle
-        self._job = job  # is not freed before
+        self._group = group  # and its job are not freed before
         self._complete = handle is None
         self._keeps = None if self._complete else keeps
-        self._error: Exception | None = None
+        self._error: Error | None = None
         self._source: int | None = None
 
     @property
@@ -113,14 +110,22 @@ class Work:
         return self._is_over() or self._took(LIBRARY.psring_wait(self._handle, seconds))
 
     def wait(self, timeout: float | None = None) -> None:
-        """Waits until the operation is complete; raises TimeoutError after so many seconds, and its error."""
-        until = None if timeout is None else time.monotonic() + timeout
-        while not self._is_over():
-            left = _SLICE if until is None else min(_SLICE, max(0.0, until - time.monotonic()))
-            if self._took(LIBRARY.psring_wait(self._handle, left)):
-                return
-            if until is not None and time.monotonic() >= until:
-                raise TimeoutError(f"the timeout of {timeout:g} s has passed, and the operation is not complete")
+        """Waits until the operation is complete; raises TimeoutError after so many seconds (None: the group's timeout), and
+        its error. After a TimeoutError the operation goes on, and can be waited for again."""
+        if self._is_over():
+            return
+        group = self._group
+        try:
+            status = wait(
+                lambda seconds: int(LIBRARY.psring_wait(self._handle, seconds)),
+                group.timeout if timeout is None else timeout,
+                lambda: f"rank {group.rank}: {last_line()}",
+                group.advice,
+            )
+        except TimeoutError as error:
+            group.job.error = error
+            raise
+        self._took(status)
 
     def _is_over(self) -> bool:
         if self._error is not None:
@@ -131,10 +136,7 @@ class Work:
         if status == PENDING:
             return False
         if status:
-            try:
-                raise_error(status)
-            except Exception as error:
-                self._error = error
+            self._error = self._group.job.error = error_of(status)
         else:
             rank = c_size_t()
             if LIBRARY.psring_source(self._handle, byref(rank)) == 0:
@@ -151,11 +153,14 @@ class Work:
         if self._complete:
             LIBRARY.psring_work_free(self._handle)
         else:
-            self._job.dropped.add(self._handle, self._keeps)
+            self._group.job.dropped.add(self._handle, self._keeps)
 
 
 def _counts(values: Sequence[int] | None) -> Any:
     return None if values is None else (c_size_t * len(values))(*values)
+
+
+_ADVICE = "all ranks of the group have to make this call"
 
 
 class Group:
@@ -163,6 +168,8 @@ class Group:
     NumPy arrays, and wait."""
 
     def __init__(self, job: Job, handle: int, owned: bool) -> None:
+        self.timeout: float | None = None  # the seconds after which a wait for an operation ends; None: it does not end
+        self.advice = _ADVICE  # in the warning of a long wait
         self.job = job
         self.handle = handle
         self.rank: int = LIBRARY.psring_rank(handle)
@@ -176,8 +183,9 @@ class Group:
         work = c_void_p()
         status = function(self.handle, *arguments, byref(work))
         if status:
-            raise_error(status)
-        return Work(work.value, keeps, self.job)
+            self.job.error = error_of(status)
+            raise self.job.error
+        return Work(work.value, keeps, self)
 
     def all_reduce_at(self, at: int, count: int, kind: int, op: int, keeps: Any = None) -> Work:
         return self._start(LIBRARY.psring_all_reduce, keeps, at, count, kind, op)
@@ -329,6 +337,7 @@ class Job:
             join_timeout=join_timeout,
             memory_bytes=memory_bytes,
         )
+        warning_time()
         handle = c_void_p()
         call("join", byref(options), byref(handle))
         assert handle.value is not None
@@ -337,6 +346,7 @@ class Job:
         self._lock = threading.Lock()
         self._ended = False
         self.dropped = _Dropped()
+        self.error: Error | None = None  # the last one that an operation has raised
         self._free = weakref.finalize(self, _free_job, self.handle, self.dropped)
         self._free.atexit = False
         self._world: Group | None = Group(self, LIBRARY.psring_world(handle), owned=False)  # until the job has ended
@@ -383,15 +393,16 @@ class Job:
         or aborted. Raises TimeoutError after so many seconds; then call this or `abort` again."""
         if not self._begin_end():
             return
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            left = _SLICE if until is None else min(_SLICE, max(0.0, until - time.monotonic()))
-            status = LIBRARY.psring_leave(self.handle, left)
-            if status != PENDING:
-                break
-            if until is not None and time.monotonic() >= until:
-                self._ended = False
-                raise TimeoutError(f"not all ranks have left the job after {timeout:g} s")
+        try:
+            status = wait(
+                lambda seconds: int(LIBRARY.psring_leave(self.handle, seconds)),
+                timeout,
+                lambda: f"rank {self.rank}: leaving the job: {last_line()}",
+                "all ranks have to leave it",
+            )
+        except TimeoutError:
+            self._ended = False
+            raise
         self._world = None  # a group refers to its job
         if status:
             raise_error(status)

@@ -174,10 +174,19 @@ def load() -> ctypes.CDLL:
 LIBRARY = load()
 
 
+def last_line() -> str:
+    """The line of this thread's last call that failed, or did not wait for long enough."""
+    return str(LIBRARY.psring_last_error().decode(errors="replace"))
+
+
+def error_of(status: int) -> Error:
+    """The exception of a status that is not OK, which this thread's last call has returned."""
+    return _ERRORS.get(status, Error)(last_line())
+
+
 def raise_error(status: int) -> None:
-    """Raises the exception of a status that is not OK."""
-    line = LIBRARY.psring_last_error().decode(errors="replace")
-    raise _ERRORS.get(status, Error)(line)
+    """Raises it."""
+    raise error_of(status)
 
 
 def call(name: str, *arguments: Any) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from ctypes import byref, c_double, c_size_t, c_uint64, c_void_p
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from . import _library
 from ._accounts import Moved
 from ._job import Job
-from ._library import LIBRARY, PENDING, TimeoutError, call, raise_error
-
-# A signal's handler runs between two calls of the library: a longer wait is made of slices.
-_SLICE = 0.1
+from ._library import LIBRARY, PENDING, call, raise_error
+from ._waiting import wait
 
 FINAL = 2**64 - 1
 """The version of the values once all workers have finished; see `Vector.finish`."""
@@ -175,16 +172,10 @@ class Vector:
         )
 
     def _wait(self, function: Any, timeout: float | None, awaited: Any) -> None:
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            left = _SLICE if until is None else min(_SLICE, max(0.0, until - time.monotonic()))
-            status = function(left)
-            if status == 0:
-                return
-            if status != PENDING:
-                raise_error(status)
-            if until is not None and time.monotonic() >= until:
-                raise TimeoutError(f"waited {timeout:g} s for {awaited()}")
+        rank = self.job.rank
+        status = wait(function, timeout, lambda: f"worker {rank}: waiting for {awaited()}", "all workers have to make this step")
+        if status:
+            raise_error(status)
 
     def finish(self) -> None:
         """This worker pushes nothing more. Under ssp and asp it comes before a pull of FINAL."""

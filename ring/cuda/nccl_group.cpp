@@ -32,7 +32,7 @@ class NcclOperation final : public Operation {
 
   bool advance() override;
   void wait() override;
-  std::size_t awaited() const override;
+  std::vector<std::size_t> awaited() const override;
 
  private:
   NcclGroup& group_;
@@ -128,7 +128,9 @@ class NcclGroup final : public ProcessGroup {
 
 bool NcclOperation::advance() { return group_.complete(number_); }
 void NcclOperation::wait() { group_.hold(number_); }
-std::size_t NcclOperation::awaited() const { return (group_.rank() + group_.size() - 1) % group_.size(); }
+std::vector<std::size_t> NcclOperation::awaited() const {
+  return {(group_.rank() + group_.size() - 1) % group_.size()};
+}
 
 Work NcclGroup::barrier_after_all(const Request& request) {
   flush();

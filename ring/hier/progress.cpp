@@ -141,8 +141,7 @@ void HierProgress::check_peers(Moment since) {
 }
 
 std::string HierProgress::doing(const HierTask& task) const {
-  return fmt::format("[ring] rank {}: in {}, waiting for rank {}", hierarchy_.rank(),
-                     name_of(task.said().call, task.said().number), task.awaited());
+  return waiting_in(hierarchy_.rank(), task.said().call, task.said().number, task.awaited());
 }
 
 /// If an inner group has ended, all ranks are told its error, even if this rank found another error meanwhile. Any

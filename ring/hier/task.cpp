@@ -54,7 +54,7 @@ void HierCollective::go_up(InnerGroup& group) {
   at_ = At::up;
 }
 
-std::size_t HierCollective::awaited() const {
+std::vector<std::size_t> HierCollective::awaited() const {
   const Work& work = at_ == At::down      ? down_
                      : at_ == At::between ? between_[std::min(through_, between_.size() - 1)]
                                           : up_;

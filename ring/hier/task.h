@@ -47,7 +47,7 @@ class HierCollective final : public HierTask {
   bool is_up() { return up_.done() && finish(); }
 
   bool waits_for_links() const override { return at_ == At::between; }
-  std::size_t awaited() const override;
+  std::vector<std::size_t> awaited() const override;
 
  private:
   enum class At : std::uint8_t { called, down, between, up };
@@ -72,7 +72,7 @@ class HierMessage final : public HierTask {
 
   bool step() { return finished() || (work_.done() && finish()); }
   bool waits_for_links() const override { return far_; }
-  std::size_t awaited() const override { return peer_; }
+  std::vector<std::size_t> awaited() const override { return {peer_}; }
 
  private:
   Work work_;

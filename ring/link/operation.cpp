@@ -31,8 +31,8 @@ void LinkOperation::wait() {
   });
 }
 
-std::size_t LinkOperation::awaited() const {
-  return group_.engine().locked([&] { return group_.name(missing()); });
+std::vector<std::size_t> LinkOperation::awaited() const {
+  return {group_.engine().locked([&] { return group_.name(missing()); })};
 }
 
 /// The next receiving action.
@@ -52,8 +52,7 @@ std::size_t LinkOperation::missing() const {
 void LinkOperation::probe() const { group_.probe(*this); }
 
 std::string LinkOperation::doing() const {
-  return fmt::format("[ring] rank {}: in {}, waiting for rank {}", group_.name(group_.rank()),
-                     name_of(call(), said_.number), group_.name(missing()));
+  return waiting_in(group_.name(group_.rank()), call(), said_.number, {group_.name(missing())});
 }
 
 bool LinkOperation::step() {

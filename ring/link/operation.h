@@ -26,7 +26,7 @@ class LinkOperation final : public Operation {
 
   bool advance() override;
   void wait() override;
-  std::size_t awaited() const override;
+  std::vector<std::size_t> awaited() const override;
 
   // For the engine and the endpoint, inside of LinkEngine::locked.
   std::uint64_t number() const { return number_; }

@@ -17,7 +17,7 @@ class ShmMessage final : public ShmTask {
 
   bool advance() override { return step(); }
   bool finished() const override { return finished_; }
-  std::size_t awaited() const override { return at_.name(peer_); }
+  std::vector<std::size_t> awaited() const override { return {at_.name(peer_)}; }
   Announced said() const override { return {call_, number_}; }
   /// Goes as far as possible without waiting; true once finished.
   bool step();

@@ -137,18 +137,23 @@ void ShmOperation::tick() {
   ticks.store(ticks.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
-/// The rank of the group that this operation waits for.
-std::size_t ShmOperation::missing() const {
-  if (vectors_.way() == ShmWay::none) return std::min(posted_, at_.size() - 1);
-  if (vectors_.way() == ShmWay::shared) {
-    for (std::size_t r = 0; r < at_.size(); ++r)
-      if (r != at_.rank() && at_.control().rank(r).holds.load(std::memory_order_relaxed) == call_.number + 1) return r;
-    return 0;
-  }
-  const std::uint64_t wanted = first_tick_ + (vectors_.way() == ShmWay::direct ? 1 : iteration_);
+std::vector<std::size_t> ShmOperation::awaited() const {
+  std::vector<std::size_t> ranks;
   for (std::size_t r = 0; r < at_.size(); ++r)
-    if (at_.control().rank(r).ticks.load(std::memory_order_acquire) < wanted) return r;
-  return 0;
+    if (is_missing(r)) ranks.push_back(at_.name(r));
+  if (ranks.empty()) ranks.push_back(at_.name(0));  // all have come since this rank looked
+  return ranks;
+}
+
+bool ShmOperation::is_missing(std::size_t rank) const {
+  const std::uint64_t own = call_.number + 1;
+  if (vectors_.way() == ShmWay::none)
+    return at_.control().post(rank, call_.number).number.load(std::memory_order_acquire) != own;
+  const ShmRank& theirs = at_.control().rank(rank);
+  if (vectors_.way() == ShmWay::shared)
+    return rank != at_.rank() && theirs.holds.load(std::memory_order_relaxed) == own;
+  const std::uint64_t wanted = first_tick_ + (vectors_.way() == ShmWay::direct ? 1 : iteration_);
+  return theirs.ticks.load(std::memory_order_acquire) < wanted;
 }
 
 }  // namespace psring::ring

@@ -18,7 +18,7 @@ class ShmOperation final : public ShmTask {
 
   bool advance() override;
   bool finished() const override { return finished_; }
-  std::size_t awaited() const override { return at_.name(missing()); }
+  std::vector<std::size_t> awaited() const override;
   Announced said() const override { return call_.said; }
   /// Goes as far as possible without waiting; true once finished. REQUIRES: operations before it are finished.
   bool step();
@@ -32,7 +32,7 @@ class ShmOperation final : public ShmTask {
   bool run_staged();
   bool all_ticked(std::uint64_t ticks) const;
   void tick();
-  std::size_t missing() const;
+  bool is_missing(std::size_t rank) const;
 
   ShmEndpoint& at_;
   const ShmCall call_;

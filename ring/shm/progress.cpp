@@ -22,7 +22,7 @@ class RoomForPost final : public ShmTask {
     return finished();
   }
   bool finished() const override { return slowest() == at_.size(); }
-  std::size_t awaited() const override { return at_.name(slowest()); }
+  std::vector<std::size_t> awaited() const override { return {at_.name(slowest())}; }
   Announced said() const override { return said_; }
 
  private:
@@ -115,8 +115,7 @@ void ShmProgress::check_peers(const ShmTask& task, Moment since) {
   ShmFailure& failure = at_.failure();
   failure.check();
   const Announced said = task.said();
-  const std::string doing = fmt::format("[ring] rank {}: in {}, waiting for rank {}", at_.name(at_.rank()),
-                                        name_of(said.call, said.number), task.awaited());
+  const std::string doing = waiting_in(at_.name(at_.rank()), said.call, said.number, task.awaited());
   if (options_.check) {
     try {
       options_.check();

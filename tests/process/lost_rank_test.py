@@ -54,7 +54,7 @@ class LostRank(ProgramTest):
                         for result in survivors:
                             # The first cause is everybody's: it is one survivor's, and names the lost one.
                             self.assert_refused(result, LOST, "worker 1")
-                            self.assertRegex(result.err, r"\[ring\] rank \d: in \w+ #\d+.*, waiting for rank \d: ")
+                            self.assertRegex(result.err, r"\[ring\] rank \d: in \w+ #\d+.*, waiting for ranks? [\d, and]+: ")
                 self.assert_nothing_left()
 
     def test_interrupted(self):

@@ -33,6 +33,7 @@ struct Scene {
   void keep(Coordinator::Actions actions) {
     for (auto& outgoing : actions.messages) boxes[outgoing.to].push_back(std::move(outgoing.message));
     for (auto& event : actions.events) events.push_back(std::move(event));
+    for (auto& process : actions.joined) joined.push_back(process.connection);
   }
   void say(const std::string& from, ControlMessage message) {
     keep(coordinator.receive(from, std::move(message), at(now)));
@@ -85,6 +86,7 @@ struct Scene {
   Coordinator coordinator;
   std::map<std::string, std::vector<ControlMessage>> boxes;
   std::vector<Coordinator::Event> events;
+  std::vector<Coordinator::Connection> joined;  ///< of processes whose ends the coordinator wants to be told
   double now = 0;
 };
 

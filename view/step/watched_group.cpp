@@ -25,7 +25,7 @@ class WatchedOperation final : public ring::Operation {
     work_.wait();
     tell();
   }
-  std::size_t awaited() const override { return work_.awaited(); }
+  std::vector<std::size_t> awaited() const override { return work_.awaited(); }
 
  private:
   void tell() {

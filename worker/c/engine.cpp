@@ -1,11 +1,14 @@
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 
+#include <fmt/format.h>
 #include <immintrin.h>
 #include <sched.h>
 
 #include <psring/common/base/processors.h>
+#include <psring/ring/call.h>
 #include <psring/ring/inner_group.h>
 #include <psring/ring/shm/bells.h>
 #include <psring/worker/c/engine.h>
@@ -75,6 +78,19 @@ bool Works::advance() {
   return true;
 }
 
+std::string Works::doing() {
+  std::set<std::size_t> awaited;
+  for (std::size_t at = done_; at < works_.size(); ++at) {
+    if (works_[at].done()) continue;
+    const std::vector<std::size_t> ranks = works_[at].awaited();
+    awaited.insert(ranks.begin(), ranks.end());
+  }
+  std::string text = name_;
+  if (data_.count > 0) text += fmt::format(" of {} {}", data_.count, to_string(data_.type));
+  if (!awaited.empty()) text += fmt::format(", waiting for {}", ring::names_of({awaited.begin(), awaited.end()}));
+  return text;
+}
+
 std::shared_ptr<Flight> Engine::start(const std::function<std::shared_ptr<Flight>()>& begin) {
   Enter enter(*this);
   if (error_) throw Error(*error_);
@@ -103,6 +119,11 @@ bool Engine::test(Flight& flight) {
   if (!flight.ended.load(std::memory_order_acquire)) return false;
   if (flight.error) throw Error(*flight.error);
   return true;
+}
+
+std::string Engine::doing(Flight& flight) {
+  Enter enter(*this);
+  return flight.ended.load(std::memory_order_relaxed) ? "" : flight.doing();
 }
 
 bool Engine::spin(Flight& flight) {

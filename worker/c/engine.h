@@ -9,12 +9,14 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/error.h>
+#include <psring/ring/element.h>
 #include <psring/ring/process_group.h>
 #include <psring/ring/work.h>
 
@@ -30,6 +32,8 @@ class Flight {
   virtual ~Flight() = default;
   /// Makes all progress that is possible without waiting; returns true once complete. Throws what ends the job.
   virtual bool advance() = 0;
+  /// "all_reduce of 1024 f32, waiting for ranks 1 and 3". REQUIRES: not complete.
+  virtual std::string doing() = 0;
 
   /// Marks it as complete or failed: it no longer needs its group. Called under the engine's lock.
   void end() noexcept {
@@ -45,10 +49,15 @@ class Flight {
 /// An operation that is complete once all of its works are.
 class Works : public Flight {
  public:
+  /// `name`: "all_reduce"; `data`: what it moves at this rank; empty: nothing.
+  explicit Works(const char* name, const ring::ConstVector& data = {}) : name_(name), data_(data) {}
   void add(ring::Work work) { works_.push_back(std::move(work)); }
   bool advance() override;
+  std::string doing() override;
 
  private:
+  const char* const name_;
+  const ring::ConstVector data_;
   std::vector<ring::Work> works_;  ///< emptied once complete: a handle may outlive its group
   std::size_t done_ = 0;           ///< the first works are complete
 };
@@ -76,6 +85,8 @@ class Engine {
   std::shared_ptr<Flight> start(const std::function<std::shared_ptr<Flight>()>& begin);
   /// Waits until the flight has ended, or until the moment; returns true if it is complete. Throws the flight's error.
   bool wait(Flight& flight, Moment until);
+  /// Says what the flight does, and which ranks it waits for; "" if it is complete.
+  std::string doing(Flight& flight);
   /// Advances all flights without waiting; returns true if this one is complete. Throws the flight's error.
   bool test(Flight& flight);
   /// Ends the job here, and at ranks that share this one's memory, with this error. Ignored if it has ended already.

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <string>
+#include <string_view>
 
 #include <psring/worker/c/guard.h>
 
@@ -31,15 +32,24 @@ std::string& line() {
   return text;
 }
 
-}  // namespace
-
-psring_status keep(const Error& error) noexcept {
+void keep_line(std::string_view text) noexcept {
   try {
-    line() = error.what();
+    line() = text;
   } catch (...) {
     line().clear();
   }
+}
+
+}  // namespace
+
+psring_status keep(const Error& error) noexcept {
+  keep_line(error.what());
   return status_of(error.kind());
+}
+
+psring_status pending(const std::string& line) noexcept {
+  keep_line(line);
+  return PSRING_PENDING;
 }
 
 Moment moment_in(double timeout) {

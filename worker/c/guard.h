@@ -11,6 +11,8 @@ namespace psring::c {
 
 /// Keeps the line of the calling thread's last error, for psring_last_error; returns the error's status.
 psring_status keep(const Error& error) noexcept;
+/// Keeps what the calling thread's wait waits for, in the same place; returns PSRING_PENDING.
+psring_status pending(const std::string& line) noexcept;
 /// The line that was kept last.
 const char* kept_line() noexcept;
 

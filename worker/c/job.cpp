@@ -166,10 +166,20 @@ void Job::require_member() const {
 bool Job::leave(Moment until) {
   const std::scoped_lock lock(mutex_);
   if (left_) fail(ErrorKind::usage, "this worker has left the job");  // another thread's call
+  try {
+    return left_ = leave_with_all(until);
+  } catch (const Error& error) {  // the job has failed: nobody waits for this worker any more
+    member_.link().fail(error);
+    member_.link().leave();
+    throw;
+  }
+}
+
+bool Job::leave_with_all(Moment until) {
   net::ControlLink& link = member_.link();
   if (last_barrier_ == nullptr)
     last_barrier_ = engine_->start([this] {
-      auto works = std::make_shared<Works>();
+      auto works = std::make_shared<Works>("the job's last barrier");
       works->add(world().barrier());
       return works;
     });
@@ -184,14 +194,18 @@ bool Job::leave(Moment until) {
   if (!link.await_finish(until)) return false;
   last_barrier_.reset();
   link.leave();
-  left_ = true;
   return true;
 }
 
+std::string Job::leaving() {
+  const std::scoped_lock lock(mutex_);
+  if (told_done_) return "all ranks have come; waiting for the coordinator to end the job";
+  return last_barrier_ != nullptr ? engine_->doing(*last_barrier_) : "";
+}
+
 void Job::abort(const std::string& reason) {
-  const Error error(ErrorKind::peer_lost, reason);
-  member_.link().fail(error);
-  engine_->end(error);
+  member_.link().fail(Error(ErrorKind::peer_lost, reason), true);  // the coordinator names this worker
+  engine_->end(Error(ErrorKind::peer_lost, fmt::format("worker {}: {}", member_.rank(), reason)));
   try {
     member_.link().flush(member_.clock().now() + std::chrono::seconds(1));
   } catch (const Error&) {  // the coordinator has gone, or is slow: the job ends all the same

@@ -64,6 +64,8 @@ class Job {
   /// A collective: waits until all ranks have called it, then tells the coordinator that this worker is done. Returns
   /// false if they have not at the moment; the call may be repeated.
   bool leave(Moment until);
+  /// Says what `leave` waits for.
+  std::string leaving();
   /// Ends the job with this reason, here and at all ranks.
   void abort(const std::string& reason);
   /// Throws the error that ended the job.
@@ -71,6 +73,7 @@ class Job {
 
  private:
   struct Memory;
+  bool leave_with_all(Moment until);
   void link_to_servers(const std::vector<net::Member>& servers);
 
   const pid_t pid_;

@@ -77,7 +77,7 @@ psring_status psring_leave(psring_job* job, double timeout) {
   return guarded([&] {
     require(job, "psring_leave: job");
     job->job->require_member();
-    return job->job->leave(moment_in(timeout)) ? PSRING_OK : PSRING_PENDING;
+    return job->job->leave(moment_in(timeout)) ? PSRING_OK : psring::c::pending(job->job->leaving());
   });
 }
 

@@ -17,7 +17,7 @@ std::span<std::int64_t> words(Envelope& envelope) { return {reinterpret_cast<std
 /// A send: its envelope lives until it has left.
 class Send final : public Works {
  public:
-  explicit Send(const Envelope& envelope) : envelope_(envelope) {}
+  Send(ring::ConstVector data, const Envelope& envelope) : Works("send", data), envelope_(envelope) {}
   ring::Vector envelope() { return words(envelope_); }
 
  private:
@@ -35,11 +35,16 @@ bool Receive::advance() {
   return complete;
 }
 
+std::string Receive::doing() {
+  return fmt::format("recv of {} {} with tag {}, waiting for {}", wanted.data.count, to_string(wanted.data.type),
+                     wanted.tag, wanted.from ? fmt::format("rank {}", *wanted.from) : "any rank");
+}
+
 Messages::Messages(std::unique_ptr<ring::ProcessGroup> group) : group_(std::move(group)), sources_(group_->size()) {}
 
 std::shared_ptr<Flight> Messages::send(ring::ConstVector data, std::size_t to, std::int64_t tag) {
-  auto flight = std::make_shared<Send>(
-      Envelope{tag, static_cast<std::int64_t>(data.count), static_cast<std::int64_t>(data.type.dtype)});
+  const Envelope envelope{tag, static_cast<std::int64_t>(data.count), static_cast<std::int64_t>(data.type.dtype)};
+  auto flight = std::make_shared<Send>(data, envelope);
   flight->add(group_->send(flight->envelope(), to));
   if (data.count > 0) flight->add(group_->send(as_bytes(const_cast<std::byte*>(data.data), data.bytes()), to));
   return flight;

@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <psring/ring/process_group.h>
@@ -32,6 +33,7 @@ class Receive final : public Flight {
 
   Receive(std::weak_ptr<Messages> messages, const Wanted& call) : wanted(call), messages_(std::move(messages)) {}
   bool advance() override;
+  std::string doing() override;
 
   const Wanted wanted;
   bool complete = false;

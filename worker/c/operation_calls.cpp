@@ -94,6 +94,13 @@ psring::ring::Collective collective_of(psring_collective collective) {
   }
 }
 
+/// A vector as a caller gives it.
+struct Data {
+  void* at;
+  size_t count;
+  psring_type type;
+};
+
 /// Begins an operation: `begin` returns it, called under the engine's lock. `keeps`: the handle is also wanted for an
 /// operation that is complete.
 template <class Begin>
@@ -115,12 +122,13 @@ psring_status begin(psring_group* group, psring_work** work, Begin begin, bool k
   });
 }
 
-/// The same for an operation that is one work of the group.
+/// The same for an operation that is one work of the group, with one vector.
 template <class Start>
-psring_status start(psring_group* group, psring_work** work, Start start) {
+psring_status start(psring_group* group, psring_work** work, const char* name, const Data& data, Start start) {
   return begin(group, work, [&] {
-    auto works = std::make_shared<Works>();
-    works->add(start(*group->group));
+    const Vector vector = vector_of(data.at, data.count, data.type);
+    auto works = std::make_shared<Works>(name, vector);
+    works->add(start(*group->group, vector));
     return works;
   });
 }
@@ -177,30 +185,36 @@ struct Exchange {
 
 psring_status psring_all_reduce(psring_group* group, void* data, size_t count, psring_type type, psring_op op,
                                 psring_work** work) {
-  return start(group, work, [&](auto& ranks) { return ranks.all_reduce(vector_of(data, count, type), op_of(op)); });
+  return start(group, work, "all_reduce", {data, count, type},
+               [&](auto& ranks, const Vector& vector) { return ranks.all_reduce(vector, op_of(op)); });
 }
 
 psring_status psring_reduce_scatter(psring_group* group, void* data, size_t count, const size_t* counts,
                                     psring_type type, psring_op op, psring_work** work) {
-  return start(group, work, [&](auto& ranks) {
-    return ranks.reduce_scatter(vector_of(data, count, type), parts_of(counts, count, ranks.size()), op_of(op));
+  return start(group, work, "reduce_scatter", {data, count, type}, [&](auto& ranks, const Vector& vector) {
+    return ranks.reduce_scatter(vector, parts_of(counts, count, ranks.size()), op_of(op));
   });
 }
 
 psring_status psring_all_gather(psring_group* group, void* data, size_t count, const size_t* counts, psring_type type,
                                 psring_work** work) {
-  return start(group, work, [&](auto& ranks) {
-    return ranks.all_gather(vector_of(data, count, type), parts_of(counts, count, ranks.size()));
+  return start(group, work, "all_gather", {data, count, type}, [&](auto& ranks, const Vector& vector) {
+    return ranks.all_gather(vector, parts_of(counts, count, ranks.size()));
   });
 }
 
 psring_status psring_broadcast(psring_group* group, void* data, size_t count, psring_type type, size_t root,
                                psring_work** work) {
-  return start(group, work, [&](auto& ranks) { return ranks.broadcast(vector_of(data, count, type), root); });
+  return start(group, work, "broadcast", {data, count, type},
+               [&](auto& ranks, const Vector& vector) { return ranks.broadcast(vector, root); });
 }
 
 psring_status psring_barrier(psring_group* group, psring_work** work) {
-  return start(group, work, [&](auto& ranks) { return ranks.barrier(); });
+  return begin(group, work, [&] {
+    auto works = std::make_shared<Works>("barrier");
+    works->add(group->group->barrier());
+    return works;
+  });
 }
 
 psring_status psring_all_to_all(psring_group* group, const void* in, const size_t* in_counts, void* out,
@@ -213,12 +227,12 @@ psring_status psring_all_to_all(psring_group* group, const void* in, const size_
     auto* const from = const_cast<std::byte*>(static_cast<const std::byte*>(in));
     auto* const to = static_cast<std::byte*>(out);
     const Exchange exchange{*group->group, from, {in_counts, n}, to, {out_counts, n}, type_of(type)};
-    vector_of(from, sum_of(exchange.in_counts), type);
+    const Vector sent = vector_of(from, sum_of(exchange.in_counts), type);
     vector_of(to, sum_of(exchange.out_counts), type);
     if (in_counts[rank] != out_counts[rank])
       fail(ErrorKind::usage, "psring_all_to_all: rank {} sends {} elements to itself, and receives {}", rank,
            in_counts[rank], out_counts[rank]);
-    auto works = std::make_shared<Works>();
+    auto works = std::make_shared<Works>("all_to_all", sent);
     exchange.start(*works);
     return works;
   });
@@ -291,7 +305,8 @@ psring_status psring_wait(psring_work* work, double timeout) {
     const psring::Moment until = moment_in(timeout);
     if (work == nullptr) return PSRING_OK;
     work->job->require_own_process();
-    return work->job->engine().wait(*work->flight, until) ? PSRING_OK : PSRING_PENDING;
+    psring::c::Engine& engine = work->job->engine();
+    return engine.wait(*work->flight, until) ? PSRING_OK : psring::c::pending(engine.doing(*work->flight));
   });
 }
 

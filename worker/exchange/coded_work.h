@@ -26,9 +26,9 @@ class CodedWork final : public ring::Operation {
     for (ring::Work& work : works_) work.wait();
     decode();
   }
-  std::size_t awaited() const override {
+  std::vector<std::size_t> awaited() const override {
     const auto first = std::ranges::find_if(works_, [](ring::Work work) { return !work.done(); });
-    return first == works_.end() ? self_ : first->awaited();
+    return first == works_.end() ? std::vector{self_} : first->awaited();
   }
 
  private:

@@ -133,7 +133,9 @@ class LowRankAllReduce final : public Averaging {
       all_.decode(bucket_);
     }
     /// Where its all-reduce is complete, the bucket waits for nobody but this worker.
-    std::size_t awaited() const override { return bucket_.work.done() ? all_.group_.rank() : bucket_.work.awaited(); }
+    std::vector<std::size_t> awaited() const override {
+      return bucket_.work.done() ? std::vector{all_.group_.rank()} : bucket_.work.awaited();
+    }
 
    private:
     LowRankAllReduce& all_;

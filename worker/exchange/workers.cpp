@@ -43,7 +43,7 @@ void Workers::wait(ring::Work& work, Events::Source source) {
     return;
   }
   Activity activity{.name = "wait"};
-  if (world_.events.active()) activity.peer = {"worker", static_cast<std::uint32_t>(work.awaited())};
+  if (world_.events.active()) activity.peer = {"worker", static_cast<std::uint32_t>(work.awaited().front())};
   const Events::Wait wait(world_.events, activity, since, waited_, source);
   work.wait();
 }

@@ -30,9 +30,9 @@ class ProcessGroup(dist.ProcessGroup):
         self._names = ["", ""]  # the group's name, and its description
         self.job = job
         self.group = group
+        group.timeout = timeout.total_seconds()
         self.numbers: Any = None  # of the default group: the store that numbers other groups
         self.completer = completer or Completer()
-        self._timeout = timeout.total_seconds()
         self._end = end
         self._kept = KeptWorks()
 
@@ -80,7 +80,7 @@ class ProcessGroup(dist.ProcessGroup):
         after: Callable[[], None] | None = None,
         source: Callable[[], int] | None = None,
     ) -> GroupWork:
-        return self._kept.add(GroupWork(works, result, self.completer, self._timeout, after, source))
+        return self._kept.add(GroupWork(works, result, self.completer, after, source))
 
     def _vector_work(self, work: Work, vector: Vector) -> GroupWork:
         return self._work([work], [vector.tensor], vector.store if vector.is_copy else None)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import socket
 import sys
 from datetime import timedelta
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, Sequence
 
@@ -122,7 +122,8 @@ class ServedJob:
             self.servers.joined()
         self._ended = False
         self._ending = Ending()
-        atexit.register(self.close)
+        # Before the default group's end. Unlike atexit's functions, this also runs at the end of a process of multiprocessing.
+        self._at_end = Finalize(None, self._end_process, exitpriority=200)
 
     def _leave(self, reason: str | None) -> None:
         """`reason`: with which the job is aborted if the others do not come; None: they will."""
@@ -139,14 +140,20 @@ class ServedJob:
             self.servers.close()
 
     def close(self) -> None:
-        """Leaves the job, at the end of the interpreter at the latest; all workers do. After an uncaught exception the
-        job is aborted. While an exception is handled, the others may have ended for the same reason, or wait for this
-        worker: the job is aborted if they do not come within a few seconds."""
+        """Leaves the job, at the end of the process at the latest; all workers do. While an exception is handled, the others
+        may have ended for the same reason, or wait for this worker: the job is aborted if they do not come within a few
+        seconds."""
+        self._end(None, line_of(sys.exc_info()[1]))
+
+    def _end_process(self) -> None:
+        """After an uncaught exception the job is aborted."""
+        self._end(self._ending.failure(), None)
+
+    def _end(self, uncaught: str | None, handled: str | None) -> None:
         if self._ended:
             return
         self._ended = True
-        handled = line_of(sys.exc_info()[1])
-        uncaught = None if handled is not None else self._ending.failure()
+        self._at_end.cancel()
         try:
             if uncaught is not None:
                 self.job.abort(uncaught)

@@ -22,6 +22,11 @@ from ._units import Frozen, Policy, check_parameters, make_units, refuse_convers
 from ._vector import broadcast
 from .backend import process_group_of, split_all
 
+_ADVICE = (
+    "all ranks have to make the forward and backward passes of a Sharded (an evaluation's, too), and call state_dict(), "
+    "gathered() and clip_grad_norm_() together"
+)
+
 
 class Sharded(nn.Module):
     """Trains `module` with data parallelism. Each worker owns the n-th part of the optimizer's state (stage 1), also of the
@@ -76,7 +81,7 @@ class Sharded(nn.Module):
         broadcast(self._world, [value for value in values if value.numel() > 0])
         group_of = {id(p): n for n, group in enumerate(optimizer.param_groups) for p in group["params"]}
         sort_by_calls(units, module)
-        traffic = split_all(self._group)
+        traffic = split_all(self._group, _ADVICE)
         self._shards = [
             Shards(index, unit, {name: group_of[id(p)] for name, p in unit.parameters.items()}, traffic, stage)
             for index, unit in enumerate(units)

@@ -113,7 +113,6 @@ class GroupWork(_BaseWork):
         works: list[Work],
         result: list[torch.Tensor],
         completer: Completer,
-        timeout: float,
         after: Callable[[], None] | None = None,
         source: Callable[[], int] | None = None,
     ) -> None:
@@ -121,7 +120,6 @@ class GroupWork(_BaseWork):
         self._works = works
         self._result: list[torch.Tensor] | None = result
         self._completer = completer
-        self._timeout = timeout
         self._after = after
         self._source = source
         self._error: BaseException | None = None
@@ -157,7 +155,7 @@ class GroupWork(_BaseWork):
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         """Waits for the operation; without a timeout, for as long as the group's. Raises the operation's error."""
         if not self._complete:
-            self._wait(timeout.total_seconds() or self._timeout)
+            self._wait(timeout.total_seconds() or None)
         if self.kept_in is not None:
             self.kept_in.was_waited_for(self)
         return True

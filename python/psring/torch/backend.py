@@ -17,6 +17,7 @@ from .._coordinator import Coordinator
 from .._ending import Ending
 from .._job import Group, Job
 from .._library import Error, TimeoutError, UsageError
+from ._backward import explain
 from ._group import ProcessGroup
 from ._vector import broadcast
 
@@ -134,6 +135,8 @@ def create(options: Any, _backend_options: Any) -> ProcessGroup:
     if not ranks:
         if world is not None:  # torch's process groups were destroyed, and are made anew
             world.shutdown()
+        else:
+            explain(lambda: None if _members.world is None else _members.world.job)
         _members.world = group
         group.numbers = store
     return group
@@ -159,11 +162,13 @@ def process_group_of(group: Any) -> ProcessGroup:
     return group
 
 
-def split_all(group: ProcessGroup) -> Group:
-    """A new group of all ranks of `group`, with operations and bytes of its own."""
+def split_all(group: ProcessGroup, advice: str) -> Group:
+    """A new group of all ranks of `group`, with operations and bytes of its own. `advice`: in the warning of a long wait."""
     number = torch.zeros(1, dtype=torch.int64, device="cpu")
     if group.rank() == 0:
         assert _members.world is not None
         number[0] = _members.world.numbers.add("psring/groups", 1)
     broadcast(group.group, [number])
-    return group.group.split(range(group.size()), int(number))
+    split = group.group.split(range(group.size()), int(number))
+    split.timeout, split.advice = group.group.timeout, advice
+    return split

@@ -221,6 +221,43 @@ TEST_CASE("who joins but does not get ready is named too") {
   CHECK_THAT(scene.failure().what(), Contains("waiting for server 0 (host-s:1) to be ready"));
 }
 
+TEST_CASE("the end of a member's process loses it, once what it has sent had time to arrive") {
+  const std::string how = GENERATE("silent", "failed", "done");
+  CAPTURE(how);
+  Scene scene(plan(2, 1));
+  scene.start();
+  CHECK(scene.joined == std::vector<std::string>{"a", "b", "s"});
+  scene.live_until(10);
+  scene.keep(scene.coordinator.process_ended("b", at(scene.now)));
+  if (how == "failed") scene.say("b", control::Failed{ErrorKind::data, "no such file"});
+  if (how == "done")
+    for (const char* name : {"a", "b"}) {
+      scene.say(name, control::Done{});
+      scene.say(name, control::Report{"{}"});
+    }
+  scene.live_until(10.4, {"b"});
+  if (how != "failed") CHECK_FALSE(scene.coordinator.result().failure);
+  scene.live_until(11, {"b"});
+  if (how == "silent") {
+    CHECK(scene.failure().kind() == ErrorKind::peer_lost);
+    CHECK(scene.failure().what() == std::string("worker 1 (host-b:1) exited before the workers were done"));
+  }
+  if (how == "failed") CHECK(scene.failure().what() == std::string("worker 1 (host-b:1): no such file"));
+  if (how == "done") {
+    scene.say("s", control::Report{"{}"});
+    for (const char* name : {"a", "s"}) scene.say(name, control::Bye{});
+    CHECK_FALSE(scene.coordinator.result().failure);
+    CHECK(scene.coordinator.ended());
+  }
+}
+
+TEST_CASE("a program's decision to end the job is no symptom of another's loss") {
+  Scene scene(plan(2, 1));
+  scene.start();
+  scene.say("b", control::Failed{ErrorKind::peer_lost, "ValueError: broken", true});
+  CHECK(scene.failure().what() == std::string("worker 1 (host-b:1): ValueError: broken"));
+}
+
 TEST_CASE("silence loses a member, once, and everybody is told who") {
   Scene scene(plan(2, 1));
   scene.start();

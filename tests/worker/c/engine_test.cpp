@@ -32,7 +32,7 @@ Moment in(double seconds) { return SystemClock().now() + from_seconds(seconds); 
 
 std::shared_ptr<Flight> start(Engine& engine, const std::function<ring::Work()>& call) {
   return engine.start([&] {
-    auto works = std::make_shared<Works>();
+    auto works = std::make_shared<Works>("test");
     works->add(call());
     return works;
   });

@@ -190,7 +190,8 @@ enum { PSRING_ALL_REDUCE = 0, PSRING_REDUCE_SCATTER = 1, PSRING_ALL_GATHER = 2 }
 PSRING_API psring_status psring_predict(psring_group* group, psring_collective collective, size_t count,
                                         psring_type type, uint64_t* sent, uint64_t* received);
 
-/* Waits until the operation is complete, at most `timeout` seconds; then PSRING_PENDING, and the operation goes on. */
+/* Waits until the operation is complete, at most `timeout` seconds; then PSRING_PENDING, and the operation goes on:
+ * psring_last_error() names the operation and the ranks that it waits for. */
 PSRING_API psring_status psring_wait(psring_work* work, double timeout);
 /* PSRING_OK if the operation is complete, PSRING_PENDING if not. Never waits for a peer. */
 PSRING_API psring_status psring_test(psring_work* work);
