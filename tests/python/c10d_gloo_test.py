@@ -255,6 +255,17 @@ class ProcessGroupGloo(Ranked):
 
         self.each(call)
 
+    def test_reduce_short_forms(self):
+        def call(pg, rank, size):
+            for target in range(size):
+                total, most = torch.tensor([float(rank)]), torch.tensor([float(rank)])
+                pg.reduce(total, target).wait()
+                pg.reduce(most, target, dist.ReduceOp.MAX).wait()
+                equal(total, float(size * (size - 1) // 2 if rank == target else rank))
+                equal(most, float(size - 1 if rank == target else rank))
+
+        self.each(call)
+
     def test_send_recv_all_to_all(self):
         def call(pg, rank, size):
             peers = [r for r in range(size) if r != rank]

@@ -103,12 +103,12 @@ class ProcessGroup(dist.ProcessGroup):
         work = self.group.broadcast_at(vector.at, vector.count, vector.kind, root, vector)
         return self._vector_work(work, vector)
 
-    def reduce(self, tensors: Tensors | torch.Tensor, opts: Any = None) -> GroupWork:
-        """Only the root's tensor changes."""
+    def reduce(self, tensors: Tensors | torch.Tensor, opts: Any = None, op: Any = dist.ReduceOp.SUM) -> GroupWork:
+        """Only the root's tensor changes. The short form gives the root in place of options, and the reduction after it."""
         tensor = one(tensors)
         is_root = self.group.rank == self._root(opts)
         vector = Vector(tensor if is_root else tensor.detach().clone())
-        op = vector.op(option(opts, "reduceOp", dist.ReduceOp.SUM))
+        op = vector.op(getattr(opts, "reduceOp", op))
         work = self.group.all_reduce_at(vector.at, vector.count, vector.kind, op, vector)
         return self._work([work], [tensor], vector.store if is_root and vector.is_copy else None)
 
