@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shlex
@@ -9,8 +10,9 @@ import shutil
 import subprocess
 import tempfile
 import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Sequence
+from typing import IO
 
 from ._library import DataError, Error, TimeoutError, UsageError, folder_of_programs
 
@@ -95,10 +97,8 @@ class Coordinator:
     def abandon(self) -> None:
         """Ends the coordinator of a job that has not begun, and removes its temporary folder with the key."""
         self.stop()
-        try:
+        with contextlib.suppress(TimeoutError):
             self.close()
-        except TimeoutError:
-            pass
 
     def close(self, timeout: float = 10.0) -> None:
         """Waits for the end of the coordinator, after the job's end, and removes its temporary folder."""

@@ -7,10 +7,11 @@ import os
 import threading
 import weakref
 from collections import deque
+from collections.abc import Sequence
 from ctypes import byref, c_size_t, c_uint32, c_void_p
 from enum import IntEnum
 from types import TracebackType
-from typing import Any, Sequence
+from typing import Any
 
 from ._library import ANY_RANK, LIBRARY, PENDING, Error, JoinOptions, TimeoutError, UsageError, call, error_of, last_line, raise_error
 from ._waiting import wait, warning_time

@@ -30,7 +30,7 @@ class PeerLostError(Error, ConnectionError):
     """A peer died or fell silent, or aborted the job."""
 
 
-class TimeoutError(Error, TimeoutError):  # noqa: A001 - it is the built-in one, too
+class TimeoutError(Error, TimeoutError):
     """A deadline passed."""
 
 

@@ -22,7 +22,7 @@ class Servers:
         self.processes: list[subprocess.Popen[bytes]] = []
         for rank in range(count):
             command = [program, "--rdzv-endpoint", endpoint, "--key", key_file, "--rank", str(rank)]
-            self._errors.append(tempfile.TemporaryFile())
+            self._errors.append(tempfile.TemporaryFile())  # noqa: SIM115 - close() closes it
             try:
                 # A group of its own: Ctrl-C reaches the workers, and the job ends with them.
                 process = subprocess.Popen(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping, Sequence
 from ctypes import byref, c_double, c_size_t, c_uint64, c_void_p
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, NamedTuple
 
 from . import _library
 from ._accounts import Moved

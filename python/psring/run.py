@@ -14,7 +14,8 @@ import socket
 import subprocess
 import sys
 import time
-from typing import Any, Callable, Sequence
+from collections.abc import Sequence
+from typing import Any, Callable
 
 # After a process has failed, the others have so long to end by themselves: twice the default heartbeat timeout, after which
 # their errors name it, and some.

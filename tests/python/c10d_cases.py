@@ -44,7 +44,7 @@ def _hashable_dataclass(made=None, **options):
 
 dataclasses.dataclass = _hashable_dataclass
 try:
-    import torch.distributed._shard.sharded_tensor  # noqa: F401
+    import torch.distributed._shard.sharded_tensor
 finally:
     dataclasses.dataclass = _dataclass
 
@@ -52,7 +52,7 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed import distributed_test
 
-import psring.torch
+import psring.torch  # noqa: F401
 
 torch.set_num_threads(1)
 _init = dist.init_process_group

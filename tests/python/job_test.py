@@ -285,7 +285,8 @@ class Launcher(unittest.TestCase):
     def test_interrupt_leaves_nothing(self):
         with tempfile.TemporaryDirectory() as folder:
             program = self.run_program(
-                "import signal\nprint('begun', flush=True)\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nsignal.pause()", folder
+                "import signal\nprint('begun', flush=True)\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nsignal.pause()",
+                folder,
             )
             self.assertIn("begun", program.stdout.readline())
             os.killpg(program.pid, signal.SIGINT)

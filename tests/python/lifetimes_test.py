@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import nn
 
 import psring
-import psring.torch
+import psring.torch  # noqa: F401
 from ranks import run
 
 TCP = {"PSRING_OPTIONS": "--transport tcp"}

@@ -10,8 +10,8 @@ REFUSED = [
     "--model mlp:4-2", "--data synthetic", "--accumulate-at owner", "--accumulate 2", "--eval-every 3", "--eval-samples 5",
     "--shuffle none", "--freeze 0", "--init x.safetensors", "--compute sleep:5ms", "--precision bf16", "--comm-dtype bf16",
     "--loss-scale 4", "--activation-checkpointing unit", "--units tensor", "--bucket 1K", "--bucket-order forward",
-    "--overlap off", "--device cuda", "--cuda-graphs off", "--threads 2", "--max-restarts 1", "--trace on", "--live 127.0.0.1:0",
-    "--tensorboard", "--fault kill:worker:0@step=3", "--fault slow:worker:0=4x", "--elastic 1:1",
+    "--overlap off", "--device cuda", "--cuda-graphs off", "--threads 2", "--max-restarts 1", "--trace on",
+    "--live 127.0.0.1:0", "--tensorboard", "--fault kill:worker:0@step=3", "--fault slow:worker:0=4x", "--elastic 1:1",
 ]
 # The same for options that servers use, in jobs without servers.
 WITHOUT_SERVERS = [

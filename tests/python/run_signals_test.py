@@ -1,5 +1,6 @@
 """psring.run and signals: whenever they come, it ends in time with the documented status, and so do its processes."""
 
+import contextlib
 import os
 import random
 import signal
@@ -66,10 +67,8 @@ class Signals(unittest.TestCase):
         return job
 
     def end(self, job):
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(job.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         job.wait()
 
     def until(self, condition, what):

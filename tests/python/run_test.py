@@ -1,5 +1,6 @@
 """psring.run: servers, restarts after a loss, Ctrl-C, and refusals."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -122,10 +123,8 @@ def descendants(pid):
 
 def end_group(job):
     """Ends a job of which a test has left something."""
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(job.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     job.wait()
 
 
@@ -204,8 +203,9 @@ class AsTorchrun(unittest.TestCase):
         program = f"import os; print(*(os.environ[name] for name in {names}), os.environ['MASTER_PORT'].isdecimal())"
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "train.py").write_text(program)
-            flags = ["--standalone", "--nnodes=1", "--nproc_per_node", "2", "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0",
-                     "--rdzv_id", "job7", "--role", "trainer", "--monitor_interval", "0.1", "--log_dir", "logs"]
+            flags = ["--standalone", "--nnodes=1", "--nproc_per_node", "2", "--rdzv_backend=c10d",
+                     "--rdzv_endpoint=localhost:0", "--rdzv_id", "job7", "--role", "trainer", "--monitor_interval", "0.1",
+                     "--log_dir", "logs"]
             done = start(*flags, "train.py", folder=folder)
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
             for rank in (0, 1):

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 import unittest
+from pathlib import Path
 
 try:
     import torch
@@ -661,7 +662,7 @@ def large(rank, size):
 
 class Large(unittest.TestCase):
     def test_memory_is_as_large_as_the_host(self):
-        if open("/proc/sys/vm/overcommit_memory").read().strip() == "2":
+        if Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2":
             self.skipTest("addresses count as memory on this host")
         self.assertEqual(run(large, 2), [3.0, 3.0])
 

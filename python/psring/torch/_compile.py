@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterator
 from types import CodeType
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 
 def _skip() -> Callable[[CodeType], Any] | None:

@@ -4,7 +4,8 @@ Where its values live, and where its gradients go, is a part of its own, the uni
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Iterable, Protocol
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 import torch
 from torch import nn

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any, Callable, Sequence
+from typing import Any, Callable
 
 import torch
 from torch import distributed as dist
@@ -37,21 +38,21 @@ class ProcessGroup(dist.ProcessGroup):
         self._kept = KeptWorks()
 
     # torch asks for names in several ways, from Python and from C++, which keeps a group's name only with its own backends.
-    def getBackendName(self) -> str:  # noqa: N802
+    def getBackendName(self) -> str:
         return "psring"
 
     _get_backend_name = name = getBackendName
 
-    def getGroupName(self) -> str:  # noqa: N802
+    def getGroupName(self) -> str:
         return self._names[0]
 
-    def setGroupName(self, name: str) -> None:  # noqa: N802
+    def setGroupName(self, name: str) -> None:
         self._names[0] = name
 
-    def getGroupDesc(self) -> str:  # noqa: N802
+    def getGroupDesc(self) -> str:
         return self._names[1]
 
-    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+    def setGroupDesc(self, description: str) -> None:
         self._names[1] = description
 
     _set_group_name, _set_group_desc = setGroupName, setGroupDesc

@@ -36,8 +36,8 @@ def require_elementwise(optimizer: torch.optim.Optimizer, promised: bool) -> Non
         raise UsageError(f"psring: Sharded cannot cut the state of {kind.__name__}: its rule is not elementwise")
     if not promised:
         raise UsageError(
-            f"psring: Sharded does not know whether {kind.__name__} treats each element by itself, as {', '.join(_ELEMENTWISE)} "
-            "do; elementwise=True says so. LARS, LAMB, Adafactor, Shampoo and Muon do not"
+            f"psring: Sharded does not know whether {kind.__name__} treats each element by itself, as "
+            f"{', '.join(_ELEMENTWISE)} do; elementwise=True says so. LARS, LAMB, Adafactor, Shampoo and Muon do not"
         )
 
 
@@ -81,9 +81,7 @@ def job_options(optimizer: torch.optim.Optimizer) -> list[str]:
     for name, value in group.items():
         if name in names:
             options += [f"--{names[name]}", repr(float(value))]  # 0 is a value, too: psring's default is another one
-        elif name in _FREE:
-            continue
-        elif name == "initial_accumulator_value" and value == 0:
+        elif name in _FREE or (name == "initial_accumulator_value" and value == 0):
             continue
         elif _PLAIN.get(name, value) != value or name not in _PLAIN:
             raise UsageError(

@@ -11,7 +11,7 @@ from .._accounts import Moved, Purpose
 from .._job import Job
 from .._library import UsageError
 from .._vector import FINAL, Vector
-from ._flat import FlatUnit, Slot, memory_of
+from ._flat import FlatUnit, memory_of
 from ._units import Unit
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Any
 
 from torch import distributed as dist
 

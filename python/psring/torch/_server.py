@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import torch
 from torch import nn

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 import torch
 from torch import nn
@@ -16,8 +17,8 @@ from ._absent import Absent
 from ._flat import Departures, Slot
 from ._optimizer import check_optimizer, require_elementwise
 from ._passes import Passes
-from ._shards import Shards
 from ._sharded_state import ShardedState
+from ._shards import Shards
 from ._units import Frozen, Policy, check_parameters, make_units, refuse_conversion, sort_by_calls
 from ._vector import broadcast
 from .backend import process_group_of, split_all
@@ -346,7 +347,8 @@ def _update(sharded: Sharded, own: Callable[..., Any]) -> Callable[..., Any]:
 
 def _clear(sharded: Sharded, own: Callable[..., Any]) -> Callable[..., Any]:
     def zero_grad(_optimizer: Any, *arguments: Any, **keywords: Any) -> None:
-        """Clears this worker's part of the gradients, and what the parameters have: stand-ins, or what no_sync() has added up."""
+        """Clears this worker's part of the gradients, and what the parameters have: stand-ins, or what no_sync() has added
+        up."""
         own(*arguments, **keywords)
         for slot in (slot for unit in sharded._units for slot in unit.slots):
             slot.parameter.grad = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -113,10 +114,8 @@ def _end(job: Job, coordinator: Coordinator | None, timeout: float, ending: Endi
     except Error as error:
         print(f"psring: {error}", file=sys.stderr)
     if coordinator is not None:
-        try:
+        with contextlib.suppress(Error, KeyboardInterrupt):
             coordinator.close()
-        except (Error, KeyboardInterrupt):
-            pass
 
 
 def create(options: Any, _backend_options: Any) -> ProcessGroup:
