@@ -19,6 +19,6 @@ def register() -> None:
         return create_group(*arguments)
 
     try:
-        dist.Backend.register_backend("psring", create, extended_api=True, devices=["cpu", "cuda"])
+        dist.Backend.register_backend("psring", create, extended_api=True, devices=["cpu", "cuda"])  # type: ignore[call-arg]
     except TypeError:  # before devices were named
         dist.Backend.register_backend("psring", create, extended_api=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ctypes import byref, c_size_t, c_uint32, c_void_p
 from enum import IntEnum
 from types import TracebackType
-from typing import Any
+from typing import Any, Callable
 
 from ._library import ANY_RANK, LIBRARY, PENDING, Error, JoinOptions, TimeoutError, UsageError, call, error_of, last_line, raise_error
 from ._waiting import wait, warning_time
@@ -179,7 +179,7 @@ class Group:
         if self._free is not None:
             self._free.atexit = False
 
-    def _start(self, function: Any, keeps: Any, *arguments: Any) -> Work:
+    def _start(self, function: Callable[..., int], keeps: Any, *arguments: Any) -> Work:
         self.job.dropped.sweep()
         work = c_void_p()
         status = function(self.handle, *arguments, byref(work))
@@ -310,7 +310,7 @@ class Memory:
 
     def array(self) -> Any:
         """The memory as a ctypes array of bytes, which keeps it."""
-        held = (ctypes.c_ubyte * self.bytes).from_address(self.address)
+        held: Any = (ctypes.c_ubyte * self.bytes).from_address(self.address)
         held._psring_memory = self
         return held
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
 import ctypes
 import os
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 ABI_VERSION = 1
 
@@ -30,7 +31,7 @@ class PeerLostError(Error, ConnectionError):
     """A peer died or fell silent, or aborted the job."""
 
 
-class TimeoutError(Error, TimeoutError):
+class TimeoutError(Error, builtins.TimeoutError):
     """A deadline passed."""
 
 
@@ -184,7 +185,7 @@ def error_of(status: int) -> Error:
     return _ERRORS.get(status, Error)(last_line())
 
 
-def raise_error(status: int) -> None:
+def raise_error(status: int) -> NoReturn:
     """Raises it."""
     raise error_of(status)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 from ctypes import byref, c_double, c_size_t, c_uint64, c_void_p
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Callable
 
 from . import _library
 from ._accounts import Moved
@@ -29,7 +30,8 @@ class Place:
         self.shape = shape
 
 
-class UnitSize(NamedTuple):
+@dataclass(frozen=True)
+class UnitSize:
     """The elements of a unit, padding included, and the bytes that one push of it sends and one pull receives."""
 
     count: int
@@ -95,8 +97,8 @@ class Vector:
         import numpy
 
         place = self._places[tensor]
-        memory = (ctypes.c_float * place.count).from_address(at)
-        memory._psring_job = self.job  # type: ignore[attr-defined]
+        memory: Any = (ctypes.c_float * place.count).from_address(at)
+        memory._psring_job = self.job
         return numpy.frombuffer(memory, dtype=numpy.float32).reshape(place.shape)
 
     def start(self) -> int:
@@ -172,7 +174,7 @@ class Vector:
             lambda: f"the servers to take unit '{self.names[unit]}'",
         )
 
-    def _wait(self, function: Any, timeout: float | None, awaited: Any) -> None:
+    def _wait(self, function: Callable[[float], int], timeout: float | None, awaited: Callable[[], str]) -> None:
         rank = self.job.rank
         status = wait(function, timeout, lambda: f"worker {rank}: waiting for {awaited()}", "all workers have to make this step")
         if status:

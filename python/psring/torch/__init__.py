@@ -6,9 +6,10 @@ torch.distributed.init_process_group("psring")
 
 from .._autoload import register
 from ._compile import leave_to_python
+from ._group import ProcessGroup
 from ._server import ParameterServer
 from ._sharded import Sharded
-from .backend import ProcessGroup, empty
+from .backend import empty
 
 __all__ = ["ParameterServer", "ProcessGroup", "Sharded", "empty", "register"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -18,13 +18,20 @@ _METHODS = (
     "size numel dim ndimension nelement element_size stride is_contiguous is_floating_point is_complex is_signed data_ptr "
     "storage_offset register_hook __hash__ __len__ get_device"
 ).split()
-_ASKED: set[Any] = {getattr(torch.Tensor, name).__get__ for name in _GETTERS if hasattr(torch.Tensor, name)}
+
+
+def _property(name: str) -> Any:
+    """A property of tensors, which PyTorch's stubs declare as its value."""
+    return getattr(torch.Tensor, name)
+
+
+_ASKED: set[Any] = {_property(name).__get__ for name in _GETTERS if hasattr(torch.Tensor, name)}
 _ASKED |= {getattr(torch.Tensor, name) for name in _METHODS if hasattr(torch.Tensor, name)}
-_ASKED |= {torch.Tensor.requires_grad.__set__, torch.Tensor.grad.__set__, torch.Tensor.grad.__delete__}  # type: ignore[attr-defined]
+_ASKED |= {_property("requires_grad").__set__, _property("grad").__set__, _property("grad").__delete__}
 _ASKED |= {torch.is_floating_point, torch.is_complex, torch.numel}
 
 
-def _refuse(arguments: Any, keywords: Any) -> Any:
+def _refuse(arguments: Any, keywords: Any) -> NoReturn:
     given = [*arguments, *(keywords or {}).values()]
     flat = [part for each in given for part in (each if isinstance(each, (list, tuple)) else (each,))]
     lines = [line for part in flat if isinstance(part, torch.Tensor) for line in [part.__dict__.get("_psring_line")] if line]
@@ -34,14 +41,16 @@ def _refuse(arguments: Any, keywords: Any) -> Any:
 class Absent(torch.Tensor):
     """Stands for a tensor that has gone, such as a gradient that was pushed. Takes no memory."""
 
+    _psring_line: str  # with which it refuses
+
     @staticmethod
     def of(shape: torch.Size, line: str) -> Absent:
         """`line`: with which it refuses."""
-        stand_in: Absent = torch.full((), float("nan"), device="cpu").expand(shape).as_subclass(Absent)  # type: ignore[assignment]
-        stand_in._psring_line = line  # type: ignore[attr-defined]
+        stand_in = torch.full((), float("nan"), device="cpu").expand(shape).as_subclass(Absent)
+        stand_in._psring_line = line
         return stand_in
 
-    def __repr__(self, **_keywords: Any) -> str:
+    def __repr__(self, **_keywords: Any) -> str:  # type: ignore[override]
         return f"<{self.__dict__['_psring_line']}>"
 
     @classmethod
@@ -67,7 +76,7 @@ class AbsentParameter(nn.Parameter):
                 stand_in._psring_line = arguments[0].__dict__["_psring_line"]
             return stand_in
         if function not in _ASKED:
-            if function == torch.Tensor.is_leaf.__get__:  # type: ignore[attr-defined]
+            if function == _property("is_leaf").__get__:
                 raise UsageError(arguments[0].__dict__["_psring_line"] + "; an optimizer is made before the module is wrapped")
             _refuse(arguments, keywords)
         with torch._C.DisableTorchFunction():
@@ -77,10 +86,11 @@ class AbsentParameter(nn.Parameter):
 def leave(parameter: nn.Parameter, line: str) -> None:
     """From now on the parameter refuses to be used."""
     if type(parameter) is nn.Parameter:
-        parameter._psring_line = line  # type: ignore[attr-defined]
+        parameter.__dict__["_psring_line"] = line
         parameter.__class__ = AbsentParameter
 
 
 def come_back(parameter: nn.Parameter) -> None:
-    if type(parameter) is AbsentParameter:
+    kind = type(parameter)
+    if kind is AbsentParameter:
         parameter.__class__ = nn.Parameter

@@ -51,7 +51,7 @@ class Slot:
         )
         self.ready = False  # its gradient of this backward pass is complete
         # The node that accumulates the gradient. Its hook runs after it; it lives as long as somebody holds it.
-        self.node: Any = parameter.expand_as(parameter).grad_fn.next_functions[0][0]  # type: ignore[union-attr]
+        self.node: Any = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
         self.handle: Any = None
 
     def count_change(self) -> None:

@@ -27,12 +27,12 @@ class ProcessGroup(dist.ProcessGroup):
         end: Callable[[], Any] | None = None,
     ) -> None:
         """`end`: leaves the job, if the group is the job's world."""
-        super().__init__(group.rank, group.size)
+        super().__init__(group.rank, group.size)  # type: ignore[call-arg,no-untyped-call]
         self._names = ["", ""]  # the group's name, and its description
         self.job = job
         self.group = group
         group.timeout = timeout.total_seconds()
-        self.numbers: Any = None  # of the default group: the store that numbers other groups
+        self.numbers: dist.Store | None = None  # of the default group: the store that numbers other groups
         self.completer = completer or Completer()
         self._end = end
         self._kept = KeptWorks()

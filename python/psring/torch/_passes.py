@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import torch
 from torch import nn
@@ -26,6 +26,15 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from tensors_in(getattr(value, field.name))
+
+
+class _Place(NamedTuple):
+    """A saved tensor's place in a unit's values."""
+
+    unit: FlatUnit
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
 
 
 class Passes:
@@ -57,7 +66,7 @@ class Passes:
             for number, part in enumerate(unit.modules):
                 handle = part.register_forward_pre_hook(lambda _module, _inputs, unit=unit: self._before(unit))
                 # Before hooks that read parameters, such as that of weight_norm.
-                part._forward_pre_hooks.move_to_end(handle.id, last=False)
+                part._forward_pre_hooks.move_to_end(handle.id, last=False)  # type: ignore[attr-defined]
                 if self._frees:
                     part.register_forward_hook(
                         lambda _module, _inputs, outputs, unit=unit, number=number: self._after(unit, number, outputs)
@@ -121,7 +130,7 @@ class Passes:
             unit.finished.clear()
             unit.free()
 
-    def _gather_ahead(self, candidates: Any, wanted: Any) -> None:
+    def _gather_ahead(self, candidates: range, wanted: Callable[[FlatUnit], bool]) -> None:
         """Begins to gather the next units that the pass will need, as the last one did."""
         for index in candidates[: self._prefetch]:
             if wanted(self._units[index]):
@@ -202,14 +211,14 @@ class Passes:
 
     # --- saved tensors ---
 
-    def _pack(self, tensor: torch.Tensor) -> Any:
+    def _pack(self, tensor: torch.Tensor) -> torch.Tensor | _Place:
         for unit in self._units:
             if unit.has(tensor):
                 unit.saved = True
-                return unit, tensor.size(), tensor.stride(), tensor.storage_offset()
+                return _Place(unit, tensor.size(), tensor.stride(), tensor.storage_offset())
         return tensor
 
-    def _unpack(self, kept: Any) -> torch.Tensor:
+    def _unpack(self, kept: torch.Tensor | _Place) -> torch.Tensor:
         if isinstance(kept, torch.Tensor):
             return kept
         unit, size, stride, offset = kept

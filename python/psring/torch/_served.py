@@ -17,8 +17,8 @@ from ._units import Unit
 
 def _view_at(at: int, count: int, keeps: Any) -> torch.Tensor:
     """The vector at an address, in memory of the job."""
-    memory = (ctypes.c_float * max(1, count)).from_address(at)
-    memory._psring_job = keeps  # type: ignore[attr-defined]
+    memory: Any = (ctypes.c_float * max(1, count)).from_address(at)
+    memory._psring_job = keeps
     return torch.frombuffer(memory, dtype=torch.float32, count=max(1, count))[:count]
 
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any
 
 from torch import distributed as dist
 
@@ -23,7 +22,7 @@ _KEY = "psring/servers"
 _PATIENCE = 5.0  # seconds that a worker which handles an exception waits for the others
 
 
-def _store(seconds: float) -> tuple[Any, int, int]:
+def _store(seconds: float) -> tuple[dist.Store, int, int]:
     """torch's Store that all workers reach, and this process's rank and their number: the default group's, or that of the
     environment (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT); without both the process is the only worker."""
     if dist.is_initialized():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Callable
+from typing import Any, Callable, NoReturn
 
 import torch
 from torch import nn
@@ -181,13 +181,13 @@ class ParameterServer(nn.Module):
             self.synchronize()
 
     @staticmethod
-    def _refuse_load(*_arguments: Any) -> None:
+    def _refuse_load(*_arguments: Any) -> NoReturn:
         raise UsageError(
             "psring: the servers own the parameters: load the state before the ParameterServer is made, or give resume="
         )
 
     @staticmethod
-    def _refuse_state(*_arguments: Any, **_keywords: Any) -> Any:
+    def _refuse_state(*_arguments: Any, **_keywords: Any) -> NoReturn:
         raise UsageError(
             "psring: the servers own the optimizer's state: save_checkpoint() saves it, and resume= continues from it; "
             "updates='mean' keeps the optimizer on the workers"
@@ -360,7 +360,7 @@ class ParameterServer(nn.Module):
         refuse_conversion("ParameterServer", fn)
         return self
 
-    def __deepcopy__(self, _memo: Any) -> ParameterServer:
+    def __deepcopy__(self, _memo: Any) -> NoReturn:
         raise UsageError("psring: a ParameterServer cannot be copied: copy its module's state_dict()")
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Callable
+from typing import Any, Callable, NoReturn
 
 import torch
+from torch import distributed as dist
 from torch import nn
 
 from .._accounts import Booked, Moved, Purpose, book, booked_by_purpose, moved
@@ -55,7 +56,7 @@ class Sharded(nn.Module):
         *,
         stage: int = 3,
         auto_wrap_policy: Policy | None = None,
-        process_group: Any = None,
+        process_group: dist.ProcessGroup | None = None,
         find_unused_parameters: bool = False,
         broadcast_buffers: bool = True,
         prefetch: int = 1,
@@ -324,7 +325,7 @@ class Sharded(nn.Module):
         refuse_conversion("Sharded", fn)
         return self
 
-    def __deepcopy__(self, _memo: Any) -> Any:
+    def __deepcopy__(self, _memo: Any) -> NoReturn:
         raise UsageError("psring: a Sharded cannot be copied: copy its module's state_dict()")
 
 

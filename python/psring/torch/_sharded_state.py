@@ -90,7 +90,7 @@ class ShardedState:
         )
 
     @staticmethod
-    def _refuse_group(_group: Any) -> None:
+    def _refuse_group(param_group: Any) -> None:
         raise UsageError("psring: add_param_group() after the optimizer's parameters were sharded: add it before")
 
     def state_dict(self) -> dict[str, Any]:

@@ -141,9 +141,8 @@ def option(opts: Any, name: str, standard: Any) -> Any:
 
 def inner(lists: Any) -> Tensors:
     """The list of tensors, which torch passes in a list."""
-    if len(lists) == 0 or isinstance(lists[0], torch.Tensor):
-        return lists
-    return lists[0]
+    tensors: Tensors = lists if len(lists) == 0 or isinstance(lists[0], torch.Tensor) else lists[0]
+    return tensors
 
 
 def lists(many: Any, single: Any) -> tuple[Tensors, torch.Tensor]:

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections import deque
 from datetime import timedelta
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 import torch
 from torch import distributed as dist
@@ -18,7 +18,10 @@ from .._library import TimeoutError
 # Seconds that a call of get_future may wait before it hands the operation to the thread that completes futures.
 _SOON = 0.0005
 
-_BaseWork: Any = getattr(dist, "_Work", None) or torch._C._distributed_c10d.Work  # type: ignore[attr-defined]
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Work as _BaseWork
+else:
+    _BaseWork = getattr(dist, "_Work", None) or torch._C._distributed_c10d.Work
 
 
 class Completer:
@@ -216,7 +219,7 @@ class GroupWork(_BaseWork):
                 self.kept_in.forget(self)  # the future has its outcome, or the completer has it
         return self._future
 
-    def _devices(self) -> list[torch.device]:
+    def _devices(self) -> list[int | str | torch.device]:
         """The GPUs of its tensors: a future takes only tensors of the devices that it was told."""
         return list({tensor.device for tensor in self._result or () if tensor.is_cuda})
 

@@ -59,7 +59,7 @@ def _memory_bytes() -> int:
     return 1 << 30 if counts else max(1 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
-def _join(store: Any, rank: int, size: int, timeout: timedelta) -> tuple[Job, Coordinator | None]:
+def _join(store: dist.Store, rank: int, size: int, timeout: timedelta) -> tuple[Job, Coordinator | None]:
     """Joins a new job of `size` workers. Rank 0 starts its coordinator, and names it in the store."""
     seconds = timeout.total_seconds()
     key = os.environ.get("PSRING_KEY")
@@ -141,14 +141,15 @@ def create(options: Any, _backend_options: Any) -> ProcessGroup:
     return group
 
 
-def _group_number(store: Any, world: ProcessGroup, rank: int) -> int:
+def _group_number(store: dist.Store, world: ProcessGroup, rank: int) -> int:
     """Rank 0 of the new group takes a number from the default group's store; the others read it."""
     if rank == 0:
+        assert world.numbers is not None
         store.set(_KEY, str(world.numbers.add("psring/groups", 1)))
     return int(store.get(_KEY).decode())
 
 
-def process_group_of(group: Any) -> ProcessGroup:
+def process_group_of(group: dist.ProcessGroup | None) -> ProcessGroup:
     """psring's own group behind one of torch.distributed's; None: the default group."""
     if group is None:
         if not dist.is_initialized():
@@ -165,7 +166,7 @@ def split_all(group: ProcessGroup, advice: str) -> Group:
     """A new group of all ranks of `group`, with operations and bytes of its own. `advice`: in the warning of a long wait."""
     number = torch.zeros(1, dtype=torch.int64, device="cpu")
     if group.rank() == 0:
-        assert _members.world is not None
+        assert _members.world is not None and _members.world.numbers is not None
         number[0] = _members.world.numbers.add("psring/groups", 1)
     broadcast(group.group, [number])
     split = group.group.split(range(group.size()), int(number))
