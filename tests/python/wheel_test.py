@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import zipfile
 from pathlib import Path
 
 import guide
@@ -63,6 +64,9 @@ class Wheel(unittest.TestCase):
         self.assertEqual(said, [f"{rank} [3.0, 3.0, 3.0, 3.0]\n" for rank in (0, 1)])
         self.assertEqual(coordinator.wait(SECONDS), 0)
         coordinator.stdout.close()
+
+    def test_has_types(self):
+        self.assertTrue(zipfile.Path(self.wheel, "psring/py.typed").exists())
 
     def test_torch(self):
         try:
