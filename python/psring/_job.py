@@ -13,7 +13,19 @@ from enum import IntEnum
 from types import TracebackType
 from typing import Any, Callable
 
-from ._library import ANY_RANK, LIBRARY, PENDING, Error, JoinOptions, TimeoutError, UsageError, call, error_of, last_line, raise_error
+from ._library import (
+    ANY_RANK,
+    LIBRARY,
+    PENDING,
+    Error,
+    JoinOptions,
+    TimeoutError,
+    UsageError,
+    call,
+    error_of,
+    last_line,
+    raise_error,
+)
 from ._waiting import wait, warning_time
 
 

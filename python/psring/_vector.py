@@ -176,7 +176,7 @@ class Vector:
 
     def _wait(self, function: Callable[[float], int], timeout: float | None, awaited: Callable[[], str]) -> None:
         rank = self.job.rank
-        status = wait(function, timeout, lambda: f"worker {rank}: waiting for {awaited()}", "all workers have to make this step")
+        status = wait(function, timeout, lambda: f"worker {rank}: waiting for {awaited()}", "all workers have to make it")
         if status:
             raise_error(status)
 

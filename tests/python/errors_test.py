@@ -10,11 +10,11 @@ import unittest
 
 import torch
 import torch.distributed as dist
-from ranks import SCALE, Ranks, run
 from torch import nn
 
 import psring
 import psring.torch
+from ranks import SCALE, Ranks, run
 
 # So long that no silence is noticed in time.
 LONG = {"PSRING_OPTIONS": "--heartbeat-timeout 300"}
