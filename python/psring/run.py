@@ -8,13 +8,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import errno
 import os
+import random
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Callable
 
 # After a process has failed, the others have so long to end by themselves: twice the default heartbeat timeout, after which
@@ -92,9 +95,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A free port below those that the kernel gives to connections: until rank 0 listens there, seconds may pass."""
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    except (OSError, ValueError):
+        first = 32768
+    below = random.SystemRandom().sample(range(1024, first), 100) if first > 2048 else []
+    for port in (*below, 0):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("", port))
+            return int(probe.getsockname()[1])
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE), "the program")
 
 
 def _command(options: argparse.Namespace) -> list[str]:
