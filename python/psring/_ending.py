@@ -25,11 +25,13 @@ class Ending:
             frame = frame.f_back
         self._bootstrap = frame
 
-    def failure(self) -> str | None:
-        """Why the program ends before its end; None: it does not."""
+    def failure(self, last: BaseException | None = None) -> str | None:
+        """Why the program ends before its end; None: it does not. `last`: the last error of its job."""
         error: BaseException | None = getattr(sys, "last_value", None) or sys.exc_info()[1]
         line = line_of(error)
         if line is None and self._bootstrap is not None:
             status = self._bootstrap.f_locals.get("exitcode", 0)
             line = f"its program ended with status {status}" if status else None
+            if line is not None and last is not None:
+                line = f"{line}; its job's last error was {line_of(last)}"
         return line

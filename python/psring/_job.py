@@ -9,6 +9,7 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from ctypes import byref, c_size_t, c_uint32, c_void_p
+from dataclasses import dataclass
 from enum import IntEnum
 from types import TracebackType
 from typing import Any, Callable
@@ -93,15 +94,27 @@ def _free_job(handle: int, dropped: _Dropped) -> None:
     del kept
 
 
+@dataclass
+class Waits:
+    """How a group's operations are waited for. Works outlive their group."""
+
+    job: Job
+    rank: int
+    timeout: float | None = None
+    """The seconds after which a wait ends; None: it does not."""
+    advice: str = "all ranks of the group have to make this call"
+    """In the warning of a long wait."""
+
+
 class Work:
     """An operation in flight: owns the library's handle, and keeps what the operation reads and writes (`keeps`) until the
     library has let go of it. Several threads may wait for it, so that the handle is freed with the object, and not before."""
 
-    __slots__ = ("_handle", "_keeps", "_error", "_source", "_complete", "_group", "__weakref__")
+    __slots__ = ("_handle", "_keeps", "_error", "_source", "_complete", "_waits", "__weakref__")
 
-    def __init__(self, handle: int | None, keeps: Any, group: Group) -> None:
+    def __init__(self, handle: int | None, keeps: Any, waits: Waits) -> None:
         self._handle = handle
-        self._group = group  # and its job are not freed before
+        self._waits = waits  # its job is not freed before
         self._complete = handle is None
         self._keeps = None if self._complete else keeps
         self._error: Error | None = None
@@ -127,16 +140,16 @@ class Work:
         its error. After a TimeoutError the operation goes on, and can be waited for again."""
         if self._is_over():
             return
-        group = self._group
+        waits = self._waits
         try:
             status = wait(
                 lambda seconds: int(LIBRARY.psring_wait(self._handle, seconds)),
-                group.timeout if timeout is None else timeout,
-                lambda: f"rank {group.rank}: {last_line()}",
-                group.advice,
+                waits.timeout if timeout is None else timeout,
+                lambda: f"rank {waits.rank}: {last_line()}",
+                waits.advice,
             )
         except TimeoutError as error:
-            group.job.error = error
+            waits.job.error = error
             raise
         self._took(status)
 
@@ -149,7 +162,7 @@ class Work:
         if status == PENDING:
             return False
         if status:
-            self._error = self._group.job.error = error_of(status)
+            self._error = self._waits.job.error = error_of(status)
         else:
             rank = c_size_t()
             if LIBRARY.psring_source(self._handle, byref(rank)) == 0:
@@ -166,14 +179,11 @@ class Work:
         if self._complete:
             LIBRARY.psring_work_free(self._handle)
         else:
-            self._group.job.dropped.add(self._handle, self._keeps)
+            self._waits.job.dropped.add(self._handle, self._keeps)
 
 
 def _counts(values: Sequence[int] | None) -> Any:
     return None if values is None else (c_size_t * len(values))(*values)
-
-
-_ADVICE = "all ranks of the group have to make this call"
 
 
 class Group:
@@ -181,12 +191,11 @@ class Group:
     NumPy arrays, and wait."""
 
     def __init__(self, job: Job, handle: int, owned: bool) -> None:
-        self.timeout: float | None = None  # the seconds after which a wait for an operation ends; None: it does not end
-        self.advice = _ADVICE  # in the warning of a long wait
         self.job = job
         self.handle = handle
         self.rank: int = LIBRARY.psring_rank(handle)
         self.size: int = LIBRARY.psring_size(handle)
+        self.waits = Waits(job, self.rank)
         self._free = weakref.finalize(self, LIBRARY.psring_group_free, handle) if owned else None
         if self._free is not None:
             self._free.atexit = False
@@ -198,7 +207,7 @@ class Group:
         if status:
             self.job.error = error_of(status)
             raise self.job.error
-        return Work(work.value, keeps, self)
+        return Work(work.value, keeps, self.waits)
 
     def all_reduce_at(self, at: int, count: int, kind: int, op: int, keeps: Any = None) -> Work:
         return self._start(LIBRARY.psring_all_reduce, keeps, at, count, kind, op)

@@ -60,7 +60,6 @@ class HierarchicalGroup final : public ProcessGroup {
 };
 
 std::unique_ptr<ProcessGroup> HierarchicalGroup::subgroup(const Split& split) {
-  if (2 * split.id + 2 >= kShmGroups) fail(ErrorKind::usage, "more than {} groups", kShmGroups / 2 - 1);
   std::vector<std::size_t> host_of;
   std::vector<std::size_t> places;
   for (const std::size_t r : split.ranks) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -15,17 +16,18 @@ namespace psring::ring {
 // The control file, through which the ranks of a host tell each other which operations they have called and how far
 // they are:
 //
-//   file   = group x kShmGroups             group 0 is the world; splits take the others, in order
+//   file   = group x groups()               group 0 is the world; splits take the others, in order
 //   group  = rank x (ranks of the world)
 //   rank   = ShmGroupHeader  ShmRank  eager buffer x kShmPosts  counters  mailbox x (ranks of the world)
 //
 // Subgroups without a common rank may have the same number: each uses the places of its own ranks, and the header of
 // its first rank. Every word has one writer, except `bell`, the header and the counters that a rank updates for another
 // rank. The words that a rank writes for others lie on cache lines of their own.
-inline constexpr std::size_t kShmPosts = 32;           ///< operations that a rank may be ahead of the slowest rank
-inline constexpr std::size_t kShmEagerBytes = 4096;    ///< of an eager buffer, which holds a copy of a vector
-inline constexpr std::size_t kShmCopiedBytes = 512;    ///< vectors up to this size are always sent eagerly
-inline constexpr std::size_t kShmGroups = 512;         ///< world and subgroups; unused ones cost only addresses
+inline constexpr std::size_t kShmPosts = 32;         ///< operations that a rank may be ahead of the slowest rank
+inline constexpr std::size_t kShmEagerBytes = 4096;  ///< of an eager buffer, which holds a copy of a vector
+inline constexpr std::size_t kShmCopiedBytes = 512;  ///< vectors up to this size are always sent eagerly
+inline constexpr std::size_t kShmFileBytes =
+    0x10'0000'0000;  ///< of the control file, about; unused groups cost only addresses
 inline constexpr std::size_t kShmSliceBytes = 262144;  ///< of a slice of a vector that passes through staging memory
 /// The same with more ranks than processors: a barrier then takes several changes of the running process.
 inline constexpr std::size_t kShmCrowdedSliceBytes = 1048576;
@@ -78,7 +80,11 @@ struct ShmGroupHeader {
 class ShmControl {
  public:
   /// The size of a control file for a world.
-  static std::size_t file_bytes(std::size_t ranks) { return kShmGroups * group_bytes(ranks); }
+  static std::size_t file_bytes(std::size_t ranks) { return groups(ranks) * group_bytes(ranks); }
+  /// The number of groups for which the file of a world has room: the world, and all subgroups that it ever has.
+  static std::size_t groups(std::size_t ranks) {
+    return std::clamp<std::size_t>(kShmFileBytes / group_bytes(ranks), 512, 16384);
+  }
 
   /// `world`: the number of ranks in the world; `members`: the ranks of the world that form the group.
   ShmControl(std::byte* file, std::size_t world, std::size_t group, std::vector<std::size_t> members)

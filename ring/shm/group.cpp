@@ -30,7 +30,10 @@ class ShmGroup final : public InnerGroup {
   }
   std::unique_ptr<InnerGroup> part(const std::vector<std::size_t>& ranks, std::uint32_t id,
                                    std::vector<std::size_t> names) override {
-    if (id >= kShmGroups) fail(ErrorKind::usage, "more than {} groups", kShmGroups);
+    const std::size_t most = ShmControl::groups(at_->world().mappings.size());
+    if (id >= most)
+      fail(ErrorKind::usage, "a job of {} workers on this host makes at most {} groups", at_->world().mappings.size(),
+           most);
     std::vector<std::size_t> members;
     for (const std::size_t r : ranks) members.push_back(at_->members()[r]);
     return std::make_unique<ShmGroup>(at_->world(), members, std::move(names), id, options_);

@@ -98,6 +98,24 @@ def begun_anew(rank, size, rounds, path):
     return seen
 
 
+def many_groups(rank, size):
+    """More groups, one after another, than live at once in any program. Returns what later ones cost: KiB a group."""
+    sizes = []
+    for n in range(400):
+        group = dist.new_group([0, 1])
+        tensor = torch.ones(10)
+        dist.all_reduce(tensor, group=group)
+        if rank == 0:
+            dist.send(tensor, 1, group=group)
+        else:
+            dist.recv(tensor, 0, group=group)
+        dist.destroy_process_group(group)
+        if n % 200 == 199:
+            with open("/proc/self/statm") as memory:
+                sizes.append(int(memory.read().split()[1]) * 4)
+    return (sizes[1] - sizes[0]) / 200
+
+
 def dropped_by_the_collector(rank, size):
     """Works in cycles: the garbage collector drops them, in the middle of other calls."""
     job = dist.distributed_c10d._get_default_group().job
@@ -145,6 +163,9 @@ class Lifetimes(unittest.TestCase):
             for seen in run(begun_anew, 2, None, {}, (12, f"{folder}/store")):
                 for first, later in zip(zip(*seen[:4]), zip(*seen[4:])):
                     self.assertLessEqual(max(later), max(first), seen)
+
+    def test_many_groups(self):
+        self.assertLess(max(self.results(many_groups)), 64)
 
     def test_many_buckets(self):
         self.assertEqual(set(self.results(many_buckets)), set(run(many_buckets, 2, "gloo")))

@@ -11,10 +11,6 @@
 
 // The handles of the C interface. Each keeps the job alive, so that they may be freed in any order.
 
-/// Ids of groups that users name: 1 to kMostGroups. Each group, the world (0) too, has a second one for messages with
-/// tags.
-inline constexpr std::uint32_t kMostGroups = 126;
-
 struct psring_group {
   /// Shared with the group's operations in flight: the handle may be freed before they are complete. Guarded by the
   /// engine's lock, as is its end.

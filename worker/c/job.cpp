@@ -139,7 +139,7 @@ const MemoryLedger& Job::memory() { return member_.memory(); }
 
 std::unique_ptr<ring::ProcessGroup> Job::split(ring::ProcessGroup& parent, std::span<const std::uint32_t> ranks,
                                                std::uint32_t id) {
-  ring::Split split{.id = id, .ranks = {ranks.begin(), ranks.end()}, .next_group = id + 1};
+  ring::Split split{.id = id_of_group(id), .ranks = {ranks.begin(), ranks.end()}, .next_group = id_of_group(id) + 1};
   for (std::size_t place = 0; place < ranks.size(); ++place) {
     if (ranks[place] >= parent.size())
       fail(ErrorKind::usage, "psring_split: rank {} of a group of {}", ranks[place], parent.size());

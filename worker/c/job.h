@@ -27,6 +27,12 @@ namespace psring::c {
 
 class Vector;
 
+/// Users give ids to groups, from 1 to kMostGroups. Each group, the world (0) too, has two of the job's own: one for
+/// its messages with tags.
+inline constexpr std::uint32_t kMostGroups = 1U << 24;
+inline constexpr std::uint32_t id_of_group(std::uint32_t id) { return 2 * id; }
+inline constexpr std::uint32_t id_of_messages(std::uint32_t id) { return 2 * id + 1; }
+
 /// A worker of a user's own program, as the C interface sees it: its membership, the group of all workers, memory that
 /// other ranks reach, and the engine through which all threads use them. Safe for several threads.
 class Job {

@@ -165,7 +165,8 @@ psring_status psring_split(psring_group* parent, const uint32_t* ranks, size_t c
     parent->job->require_member();
     auto made = std::make_unique<psring_group>();
     made->job = parent->job;
-    if (id < 1 || id > kMostGroups) fail(ErrorKind::usage, "psring_split: the id {}; it is 1 to {}", id, kMostGroups);
+    if (id < 1 || id > psring::c::kMostGroups)
+      fail(ErrorKind::usage, "psring_split: the id {}; it is 1 to {}", id, psring::c::kMostGroups);
     made->id = id;
     made->parts = std::make_shared<psring_group::Parts>();
     made->parts->own = parent->job->split(*parent->group, {ranks, count}, id);

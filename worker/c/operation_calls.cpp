@@ -138,7 +138,7 @@ psring_status start(psring_group* group, psring_work** work, const char* name, c
 Messages& messages_of(psring_group& group) {
   std::shared_ptr<Messages>& messages = group.parts->messages;
   if (messages == nullptr) {
-    psring::ring::Split split{.id = group.id + kMostGroups + 1, .rank = group.group->rank()};
+    psring::ring::Split split{.id = psring::c::id_of_messages(group.id), .rank = group.group->rank()};
     for (std::size_t r = 0; r < group.group->size(); ++r) split.ranks.push_back(r);
     split.next_group = split.id + 1;
     messages = std::make_shared<Messages>(group.group->subgroup(split));

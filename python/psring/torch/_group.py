@@ -31,7 +31,7 @@ class ProcessGroup(dist.ProcessGroup):
         self._names = ["", ""]  # the group's name, and its description
         self.job = job
         self.group = group
-        group.timeout = timeout.total_seconds()
+        group.waits.timeout = timeout.total_seconds()
         self.numbers: dist.Store | None = None  # of the default group: the store that numbers other groups
         self.completer = completer or Completer()
         self._end = end

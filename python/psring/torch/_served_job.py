@@ -147,7 +147,7 @@ class ServedJob:
 
     def _end_process(self) -> None:
         """After an uncaught exception the job is aborted."""
-        self._end(self._ending.failure(), None)
+        self._end(self._ending.failure(self.job.error), None)
 
     def _end(self, uncaught: str | None, handled: str | None) -> None:
         if self._ended:

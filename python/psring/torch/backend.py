@@ -100,7 +100,7 @@ def _join(store: dist.Store, rank: int, size: int, timeout: timedelta) -> tuple[
 def _end(job: Job, coordinator: Coordinator | None, timeout: float, ending: Ending) -> None:
     """Leaves the job when the process ends: all ranks do. The job is aborted after an uncaught exception, and if a rank does
     not come within the default group's timeout: after an operation that timed out, the ranks may have left already."""
-    reason = ending.failure()
+    reason = ending.failure(job.error)
     try:
         if reason is not None:
             job.abort(reason)
@@ -170,5 +170,5 @@ def split_all(group: ProcessGroup, advice: str) -> Group:
         number[0] = _members.world.numbers.add("psring/groups", 1)
     broadcast(group.group, [number])
     split = group.group.split(range(group.size()), int(number))
-    split.timeout, split.advice = group.group.timeout, advice
+    split.waits.timeout, split.waits.advice = group.group.waits.timeout, advice
     return split
