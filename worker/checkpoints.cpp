@@ -22,13 +22,9 @@ constexpr const char* kUnknown = "unknown";
 /// The facts about a run that a run which continues it must share. Reads the data.
 std::map<std::string, std::string> facts_of(const TrainSetup& setup) {
   const JobOptions& job = setup.job();
-  std::string rule = job.optimizer;
-  for (const auto& [name, value] : setup.optimizer().rule->hyperparameters())
-    rule += fmt::format(" {}={}", name, value);
-  if (job.nesterov) rule += " nesterov";
   const DataSplit& data = setup.data();
   return {{"model", job.model},
-          {"optimizer", rule},
+          {"optimizer", describe_rule(job, *setup.optimizer().rule)},
           {"seed", std::to_string(job.seed)},
           {"global batch", std::to_string(job.global_batch)},
           {kSamples, std::to_string(data.train->size())},
@@ -77,12 +73,7 @@ void check_fits(const optim::Checkpoint& saved, const TrainSetup& setup) {
   if (const std::string all = differences(saved.manifest().facts, setup, of_data); !all.empty())
     fail(ErrorKind::data, "--resume {}: saved with {}{}", name, all,
          of_data ? " (--other-data continues on other data)" : "");
-  std::map<std::string, std::vector<std::size_t>> shapes;
-  for (const optim::SavedTensor& tensor : saved.manifest().tensors) shapes[tensor.name] = tensor.shape;
-  for (const optim::SavedTensor& tensor : tensors_of(setup))
-    if (const auto found = shapes.find(tensor.name); found == shapes.end() || found->second != tensor.shape)
-      fail(ErrorKind::data, "--resume {}: has no tensor '{}' of shape [{}]", name, tensor.name,
-           fmt::join(tensor.shape, ", "));
+  require_tensors(saved, tensors_of(setup));
   if (saved.step() >= setup.steps())
     fail(ErrorKind::data, "--resume {}: is at step {} already, and the run ends at step {} (--steps)", name,
          saved.step(), setup.steps());
@@ -151,32 +142,11 @@ Checkpoints::Checkpoints(const TrainSetup& setup, const Plan& plan, const MeshGr
   if (able_.saving == nullptr)
     fail(ErrorKind::usage, "--checkpoint-every {}: --strategy {} does not say what it has to save",
          setup.job().checkpoint_every, setup.job().strategy);
-  if (rank_ != 0) return;
-  take_folder();
-  facts_ = facts_of(setup_);
-}
-
-/// After this no other run saves there, as far as its file system knows.
-void Checkpoints::take_folder() {
-  const JobOptions& job = setup_.job();
-  folder_.create();
-  // A launcher holds the lock for the moment of a look; a worker 0 that was lost, until its process has ended.
-  const Nanoseconds patience = job.goes_on() ? from_seconds(job.heartbeat_timeout) : std::chrono::seconds(1);
-  lock_.emplace(job.checkpoint_folder(), Deadline(SystemClock().now() + patience));
-  if (lock_->outcome() == FolderLock::Outcome::in_use)
-    fail(ErrorKind::usage, "--checkpoint-dir {}: another run saves there; choose another folder",
-         job.checkpoint_folder());
-  // It may have done so since the launcher looked.
-  const std::uint64_t first_step = setup_.saved() ? setup_.saved()->step() : 0;
-  if (const auto newer = folder_.newer_of_another_run(first_step))
-    fail(ErrorKind::usage, "--checkpoint-dir {}: another run saved a checkpoint of step {}; choose another folder",
-         job.checkpoint_folder(), newer->step);
-  using Leftovers = optim::CheckpointFolder::Leftovers;
-  folder_.clear(lock_->outcome() == FolderLock::Outcome::taken ? Leftovers::all : Leftovers::own);
+  if (rank_ == 0) own_.emplace(setup.job(), setup.saved() ? setup.saved()->step() : 0, facts_of(setup));
 }
 
 /// `own`: the parts that this worker saves. Tensors of neither the model nor the layers' buffers are the strategy's.
-optim::Manifest Checkpoints::manifest(std::uint64_t step, std::span<const optim::StatePart> own) const {
+void Checkpoints::complete(std::uint64_t step, std::span<const optim::StatePart> own) {
   std::vector<optim::SavedTensor> tensors = tensors_of(setup_, keepers_);
   const std::vector<UnitLayout>& units = setup_.layout().units;
   for (const optim::StatePart& part : own) {
@@ -190,11 +160,7 @@ optim::Manifest Checkpoints::manifest(std::uint64_t step, std::span<const optim:
     scalars[kWorkers] = static_cast<double>(setup_.job().data_workers());
     scalars[kResidualScale] = able_.loss_scaler().scale();
   }
-  return {.run = setup_.job().run_id,
-          .step = step,
-          .facts = facts_,
-          .scalars = std::move(scalars),
-          .tensors = std::move(tensors)};
+  own_->complete(step, std::move(scalars), std::move(tensors));
 }
 
 void Checkpoints::save(std::uint64_t step) {
@@ -212,13 +178,7 @@ void Checkpoints::save(std::uint64_t step) {
     optim::write_shard(folder_.aside(step) / fmt::format("worker-{}{}", rank_, optim::kShardSuffix), step, parts);
   able_.saving->wait_saved(step);
   if (mesh_ != nullptr) mesh_->job->barrier().wait();  // the strategy waits for the workers of the same part alone
-  if (rank_ != 0) return;
-  optim::write_manifest(folder_.aside(step), manifest(step, parts));
-  folder_.commit(step);
-  const JobOptions& job = setup_.job();
-  if (job.checkpoint_keep == 0) return;
-  // A process that is started again reads the checkpoint that this epoch of the job began with.
-  folder_.keep(job.checkpoint_keep, job.goes_on() ? job.resume : "");
+  if (rank_ == 0) complete(step, parts);
 }
 
 bool Checkpoints::is_saved(std::uint64_t step) const { return folder_.has_own(step); }

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include <psring/common/base/folder_lock.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/folder.h>
+#include <psring/worker/run_checkpoints.h>
 #include <psring/worker/strategy/abilities.h>
 
 namespace psring::worker {
@@ -50,8 +50,7 @@ class Checkpoints {
   bool is_saved(std::uint64_t step) const;
 
  private:
-  void take_folder();
-  optim::Manifest manifest(std::uint64_t step, std::span<const optim::StatePart> own) const;
+  void complete(std::uint64_t step, std::span<const optim::StatePart> own);
 
   const TrainSetup& setup_;
   const std::size_t rank_;
@@ -62,8 +61,7 @@ class Checkpoints {
   const std::span<const std::size_t> keepers_;
   ErrorFeedback* const feedback_;
   const optim::CheckpointFolder folder_;
-  std::map<std::string, std::string> facts_;  ///< worker 0's
-  std::optional<FolderLock> lock_;            ///< worker 0's
+  std::optional<RunCheckpoints> own_;  ///< worker 0's
 };
 
 }  // namespace psring::worker

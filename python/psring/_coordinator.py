@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import shlex
@@ -24,6 +25,19 @@ def _drain(stream: IO[bytes]) -> None:
     with stream:
         while stream.read(1 << 16):
             pass
+
+
+_named: set[str] = set()  # run folders that jobs of this process were to have
+
+
+def _run_folder(out: str) -> str:
+    """`out`, which must not hold a run; OUT-2, OUT-3, ... for the second job of a program, and for one that psring.run has
+    started again."""
+    again = out in _named or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    _named.add(out)
+    if not again or not os.path.exists(out):
+        return out
+    return next(name for number in itertools.count(2) if not os.path.exists(name := f"{out}-{number}"))
 
 
 class Coordinator:
@@ -55,7 +69,7 @@ class Coordinator:
             *("--workers", str(workers), "--global-batch", str(workers)),
             *("--key", self.key_file),
             *("--listen", listen),
-            *("--out", out or str(self._folder / "run")),
+            *("--out", _run_folder(out) if out else str(self._folder / "run")),
             *options,
             *shlex.split(os.environ.get("PSRING_OPTIONS", "")),
         ]

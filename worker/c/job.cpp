@@ -167,10 +167,13 @@ bool Job::leave(Moment until) {
   const std::scoped_lock lock(mutex_);
   if (left_) fail(ErrorKind::usage, "this worker has left the job");  // another thread's call
   try {
-    return left_ = leave_with_all(until);
+    left_ = leave_with_all(until);
+    if (left_) end_vector();
+    return left_;
   } catch (const Error& error) {  // the job has failed: nobody waits for this worker any more
     member_.link().fail(error);
     member_.link().leave();
+    end_vector();
     throw;
   }
 }
@@ -212,6 +215,11 @@ void Job::abort(const std::string& reason) {
   }
   const std::scoped_lock lock(mutex_);
   member_.link().leave();
+  end_vector();
+}
+
+void Job::end_vector() {
+  if (memory_->vector != nullptr) memory_->vector->end();
 }
 
 void Job::check() { engine_->check(); }

@@ -80,6 +80,7 @@ class Job {
  private:
   struct Memory;
   bool leave_with_all(Moment until);
+  void end_vector();  ///< needs mutex_
   void link_to_servers(const std::vector<net::Member>& servers);
 
   const pid_t pid_;

@@ -62,6 +62,9 @@ Vector::Vector(Membership& member, Arena& arena, std::vector<UnitSpec> units)
       units_(layout_.units.size()) {
   make_compression();
   const JobOptions& job = member.job();
+  optim::OptimizerRegistry optimizers;
+  optim::register_builtin_optimizers(optimizers);
+  rule_ = optim::make_optimizer(optimizers, job);
   worker::PsClient::Options options;
   options.mark = [&arena](const void* at) { return arena.mark(at); };
   options.check = [&member] { member.link().check(); };
@@ -117,12 +120,17 @@ void Vector::require_agreed() const {
   if (!agreed_) fail(ErrorKind::usage, "the vector was not started: call psring_vector_start or psring_vector_agree");
 }
 
-template <class Body>
-auto Vector::locked(Body body) {
+std::unique_lock<std::mutex> Vector::enter() {
   if (++entering_ == 1) member_.links().transport().wake();
-  const std::unique_lock lock(mutex_);
+  std::unique_lock lock(mutex_);
   --entering_;
   entered_.notify_one();
+  return lock;
+}
+
+template <class Body>
+auto Vector::locked(Body body) {
+  const std::unique_lock lock = enter();
   if (error_) throw Error(*error_);
   try {
     return body();
@@ -141,6 +149,7 @@ std::uint64_t Vector::agree() {
   return locked([&] {
     if (agreed_) fail(ErrorKind::usage, "the vector was started already");
     const JobOptions& job = member_.job();
+    begin_checkpoints();
     // A job that resumes has its values in the servers' checkpoint.
     client_->open(job.seed, servers_update_ && job.resume.empty());
     agreed_ = true;
@@ -311,6 +320,11 @@ void Vector::finish() {
   });
 }
 
+void Vector::end() {
+  const std::unique_lock lock = enter();
+  checkpoints_.reset();
+}
+
 double Vector::take_staleness() {
   return locked([&] { return client_->take_staleness(); });
 }
@@ -349,21 +363,8 @@ void Vector::save(std::uint64_t version) {
              version, unit, units_[unit].due);
     }
     if (member_.rank() != 0 || saved_ == version) return;
-    const optim::CheckpointFolder folder(job.checkpoint_folder(), job.run_id);
-    folder.create();
     client_->save(version, 0);
-    optim::OptimizerRegistry registry;
-    optim::register_builtin_optimizers(registry);
-    std::vector<std::string> arrays{optim::kValues};
-    for (std::size_t slot = 0; slot < optim::make_optimizer(registry, job)->slots(); ++slot)
-      arrays.push_back(optim::slot_array(slot));
-    std::vector<optim::SavedTensor> tensors;
-    for (const UnitLayout& unit : layout_.units)
-      for (const TensorLayout& tensor : unit.tensors) tensors.push_back({tensor.spec.name, tensor.spec.shape, arrays});
-    optim::write_manifest(
-        folder.aside(version),
-        {.run = job.run_id, .step = version, .facts = {{"optimizer", job.optimizer}}, .tensors = std::move(tensors)});
-    folder.commit(version);
+    checkpoints_->complete(version, {}, tensors());
     saved_ = version;
   });
 }

@@ -22,6 +22,7 @@
 #include <psring/worker/compressor.h>
 #include <psring/worker/error_feedback.h>
 #include <psring/worker/ps_client.h>
+#include <psring/worker/run_checkpoints.h>
 
 namespace psring::c {
 
@@ -74,6 +75,8 @@ class Vector {
   /// Saves the servers' state after `version` updates. The call of worker 0 returns once the checkpoint is complete;
   /// the others have nothing to save.
   void save(std::uint64_t version);
+  /// The job has ended here: another run may save into its checkpoints' folder.
+  void end();
   /// The mean staleness of this worker's gradients since the last call.
   double take_staleness();
   /// The bytes that all pushes and pulls of this worker have moved so far, but for those of `start` and `begin`.
@@ -90,6 +93,7 @@ class Vector {
   };
 
   /// Takes the lock; a thread that waits for the servers under the lock makes way.
+  std::unique_lock<std::mutex> enter();
   template <class Body>
   auto locked(Body body);
   bool wait_until(const std::function<bool()>& done, Moment until);
@@ -110,6 +114,9 @@ class Vector {
   /// Throws usage if `agree` and `start` were not called.
   void require_agreed() const;
   void make_compression();
+  /// At worker 0: compares the job with the checkpoint of --resume, and takes the folder of its own.
+  void begin_checkpoints();
+  std::vector<optim::SavedTensor> tensors() const;
   [[noreturn]] void latch(const Error& error);
 
   Membership& member_;
@@ -117,6 +124,7 @@ class Vector {
   const Layout layout_;
   const Consistency consistency_;
   const bool servers_update_;
+  std::unique_ptr<optim::Optimizer> rule_;
   std::unique_ptr<optim::Codec> codec_;  ///< null: gradients are not compressed
   std::optional<worker::ErrorFeedback> feedback_;
   std::optional<worker::Compressor> compressor_;
@@ -132,6 +140,7 @@ class Vector {
   std::condition_variable entered_;
   std::optional<Error> error_;
   std::optional<worker::PsClient> client_;
+  std::optional<worker::RunCheckpoints> checkpoints_;  ///< worker 0's, if the job saves any
   bool agreed_ = false;
   bool finished_ = false;
   std::optional<std::uint64_t> saved_;  ///< the last version that was saved
