@@ -47,11 +47,9 @@ RunCheckpoints::RunCheckpoints(const JobOptions& job, std::uint64_t first_step,
 
 void RunCheckpoints::complete(std::uint64_t step, std::map<std::string, double> scalars,
                               std::vector<optim::SavedTensor> tensors) {
-  optim::write_manifest(folder_.aside(step), {.run = run_,
-                                              .step = step,
-                                              .facts = facts_,
-                                              .scalars = std::move(scalars),
-                                              .tensors = std::move(tensors)});
+  optim::write_manifest(
+      folder_.aside(step),
+      {.run = run_, .step = step, .facts = facts_, .scalars = std::move(scalars), .tensors = std::move(tensors)});
   folder_.commit(step);
   if (keep_ > 0) folder_.keep(keep_, in_use_);
 }

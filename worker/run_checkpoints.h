@@ -24,8 +24,8 @@ void require_tensors(const optim::Checkpoint& saved, const std::vector<optim::Sa
 /// its file system knows.
 class RunCheckpoints {
  public:
-  /// `first_step`: the step of the checkpoint that the run begins with, or 0; `facts`: see optim::Manifest. Throws usage
-  /// if another run saves into the job's folder, or has saved a later step there.
+  /// `first_step`: the step of the checkpoint that the run begins with, or 0; `facts`: see optim::Manifest. Throws
+  /// usage if another run saves into the job's folder, or has saved a later step there.
   RunCheckpoints(const JobOptions& job, std::uint64_t first_step, std::map<std::string, std::string> facts);
 
   /// All parts of the step are written: makes a checkpoint of them, and removes those that the job does not keep.
