@@ -2,6 +2,7 @@
 checkpoints, misuse."""
 
 import contextlib
+import dataclasses
 import signal
 import sys
 import tempfile
@@ -377,7 +378,7 @@ def bare(rank):
         vector.wait_pushed(unit)
         vector.pull_into(unit, 1, memory[unit].address)
         vector.wait(unit, 1)
-    outcome = [tuple(size) for size in sizes], first, [float(array[0]) for array in arrays], start, vector.moved(), said
+    outcome = [dataclasses.astuple(size) for size in sizes], first, [float(array[0]) for array in arrays], start, vector.moved(), said
     served.close()
     return outcome
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Callable, NamedTuple
 
 import torch
 from torch import nn
 
+from .._job import Group
 from .._library import Error, UsageError
 from ._flat import FlatUnit, Slot
+from ._hooks import Hook
+from ._vector import broadcast
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -64,12 +68,12 @@ class Passes:
         self._error: BaseException | None = None  # of a hook of this backward pass
         for unit in units:
             for number, part in enumerate(unit.modules):
-                handle = part.register_forward_pre_hook(lambda _module, _inputs, unit=unit: self._before(unit))
+                handle = part.register_forward_pre_hook(Hook(lambda _module, _inputs, unit=unit: self._before(unit)))
                 # Before hooks that read parameters, such as that of weight_norm.
                 part._forward_pre_hooks.move_to_end(handle.id, last=False)  # type: ignore[attr-defined]
                 if self._frees:
                     part.register_forward_hook(
-                        lambda _module, _inputs, outputs, unit=unit, number=number: self._after(unit, number, outputs)
+                        Hook(lambda _module, _inputs, outputs, unit=unit, number=number: self._after(unit, number, outputs))
                     )
 
     # --- forward ---
@@ -235,6 +239,23 @@ class Passes:
             raise UsageError(f"psring: unit '{unit.name}' was updated between its forward and its backward pass")
         unit.gather()
         self._gather_ahead(range(unit.index - 1, -1, -1), lambda other: other.saved and other.missing > 0)
+
+
+@contextmanager
+def whole(units: Sequence[FlatUnit], group: Group | None) -> Iterator[None]:
+    """Inside, all parameters have their values. `group`: they may be written, and the group's rank 0's become everybody's;
+    None: they may not."""
+    for unit in units:
+        unit.gather()
+    parameters = [slot for unit in units for slot in unit.slots]
+    before = [slot.parameter._version for slot in parameters]
+    yield
+    if group is not None:
+        broadcast(group, [unit.whole for unit in units if unit.whole is not None])
+        return
+    for slot, version in zip(parameters, before):
+        if slot.parameter._version != version:
+            raise UsageError(f"psring: '{slot.name}' was changed inside gathered(): a change needs gathered(write=True)")
 
 
 def put_values(units: Iterable[FlatUnit], state: dict[str, Any], prefix: str) -> None:

@@ -14,8 +14,9 @@ from .._accounts import Booked, Moved, booked_by_purpose
 from .._library import UsageError
 from .._vector import Vector
 from ._flat import BLOCK, Slot
+from ._hooks import Hook
 from ._optimizer import check_optimizer, job_options, refuse_steps, the_group
-from ._passes import Passes, put_values
+from ._passes import Passes, put_values, whole
 from ._pushes import Pushes
 from ._served import Served, Step
 from ._served_job import ServedJob, newest_of, servers_of
@@ -161,9 +162,10 @@ class ParameterServer(nn.Module):
             slot.handle = slot.node.register_hook(lambda *_gradients, slot=slot: self._passes.run(self._accumulated, slot))
             if self._zero > 1:
                 slot.parameter.register_hook(lambda _gradient, slot=slot: self._about_to_accumulate(slot))
-        self.module._register_state_dict_hook(self._fill)
+        self.module._register_state_dict_hook(Hook(self._fill))
+        self._optimizer.add_param_group = self._refuse_group  # type: ignore[method-assign]
         if self._at_servers:
-            self.module._register_load_state_dict_pre_hook(self._refuse_load)
+            self.module._register_load_state_dict_pre_hook(Hook(self._refuse_load))
             self._optimizer.step = types.MethodType(_end_step(self), self._optimizer)  # type: ignore[method-assign]
             self._optimizer.state_dict = self._refuse_state  # type: ignore[method-assign]
             self._optimizer.load_state_dict = self._refuse_state  # type: ignore[method-assign]
@@ -185,6 +187,10 @@ class ParameterServer(nn.Module):
         raise UsageError(
             "psring: the servers own the parameters: load the state before the ParameterServer is made, or give resume="
         )
+
+    @staticmethod
+    def _refuse_group(*_arguments: Any, **_keywords: Any) -> NoReturn:
+        raise UsageError("psring: add_param_group() after the ParameterServer was made: add it before")
 
     @staticmethod
     def _refuse_state(*_arguments: Any, **_keywords: Any) -> NoReturn:
@@ -291,12 +297,17 @@ class ParameterServer(nn.Module):
                 unit.gather()
 
     @contextmanager
-    def gathered(self) -> Iterator[None]:
-        """Inside, all parameters have the values of the last step, to be read."""
-        for unit in self._units:
-            unit.gather()
+    def gathered(self, write: bool = False) -> Iterator[None]:
+        """Inside, all parameters have the values of the last step. write: with updates="mean" they may be changed, and all
+        workers get rank 0's; then all workers call it."""
+        if write and self._at_servers:
+            raise UsageError(
+                "psring: gathered(write=True): the servers own the parameters: change them before the ParameterServer is made, "
+                "or use updates='mean'"
+            )
         try:
-            yield
+            with whole(self._units, self.job.world if write else None):
+                yield
         finally:
             for unit in self._units:
                 unit.free()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from .._library import UsageError
 from ._absent import Absent
 from ._flat import Departures, Slot
 from ._optimizer import check_optimizer, require_elementwise
-from ._passes import Passes
+from ._passes import Passes, whole
 from ._sharded_state import ShardedState
 from ._shards import Shards
 from ._units import Frozen, Policy, check_parameters, make_units, refuse_conversion, sort_by_calls
@@ -258,9 +259,11 @@ class Sharded(nn.Module):
         """Clears the gradients, as the optimizer's `zero_grad` does."""
         self._optimizer.zero_grad(set_to_none=set_to_none)
 
-    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+    def clip_grad_norm_(
+        self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
+    ) -> torch.Tensor:
         """Scales the gradients so that their norm over all parameters is at most `max_norm`; returns the norm before. All
-        workers call it, between backward and the update."""
+        workers call it, between backward and the update. As torch.nn.utils.clip_grad_norm_ with a norm that is not finite."""
         gradients = [s.parameter.grad for each in self._shards for s in each.segments if s.parameter.grad is not None]
         gradients = [gradient for gradient in gradients if gradient.numel() > 0]
         if norm_type == float("inf"):
@@ -271,30 +274,32 @@ class Sharded(nn.Module):
             total, how = torch.stack(powers or [torch.zeros((), dtype=torch.float64)]).sum().reshape(1), Op.SUM
         self._world.all_reduce_at(total.data_ptr(), 1, Type.F64, how, total).wait()
         norm = total[0] if how is Op.MAX else total[0] ** (1.0 / norm_type)
+        if error_if_nonfinite and not math.isfinite(norm):
+            raise RuntimeError(f"psring: the gradients' norm is {float(norm)}: no gradient was scaled")
         factor = float(max_norm) / (float(norm) + 1e-6)
-        if factor < 1:
+        if not factor >= 1:  # not a number, too: gradients are then none either
             for gradient in gradients:
                 gradient.mul_(factor)
         return norm.float()
 
     def synchronize(self) -> None:
-        """Stages 1 and 2: waits until all parameters have the values of the last update. Forward passes and state_dict() do
-        it by themselves."""
+        """Stages 1 and 2: waits until all parameters have the values of the last update. optimizer.step(), forward passes and
+        state_dict() do it by themselves."""
         if self.stage < 3:
             for unit in self._units:
                 unit.gather()
 
     @contextmanager
-    def gathered(self) -> Iterator[None]:
-        """Inside, all parameters have their values, which may be changed if all workers make the same changes. All workers
-        call it."""
-        for unit in self._units:
-            unit.gather()
+    def gathered(self, write: bool = False) -> Iterator[None]:
+        """Inside, all parameters have their values. All workers call it. write: the values may be changed, and all workers get
+        rank 0's."""
         try:
-            yield
+            with whole(self._units, self._world if write else None):
+                yield
         finally:
             for shards in self._shards:
-                shards.store()
+                if write:
+                    shards.store()
                 shards.unit.free()
 
     def traffic(self) -> tuple[Moved, Moved]:
@@ -338,6 +343,7 @@ def _update(sharded: Sharded, own: Callable[..., Any]) -> Callable[..., Any]:
             sharded._take_clearing_over(shards)
         result = own(*arguments, **keywords)
         sharded._begin_gathers()
+        sharded.synchronize()  # a program may read the parameters now
         sharded._book_state()
         return result
 

@@ -12,6 +12,7 @@ from torch import nn
 from .._job import Group
 from .._library import UsageError
 from ._flat import Slot
+from ._hooks import Hook
 from ._passes import put_values
 from ._shards import Segment, Shards
 from ._vector import Vector
@@ -43,9 +44,9 @@ class ShardedState:
             numbers = [self._at.setdefault(id(p), len(self._at)) for p in parameters["params"]]
             self._numbers.append(numbers)
         self._take_over()
-        module._register_state_dict_hook(self._fill)
-        module._register_load_state_dict_pre_hook(self._before_load)
-        module.register_load_state_dict_post_hook(self._after_load)
+        module._register_state_dict_hook(Hook(self._fill))
+        module._register_load_state_dict_pre_hook(Hook(self._before_load))
+        module.register_load_state_dict_post_hook(Hook(self._after_load))
 
     # --- the module ---
 
