@@ -1,9 +1,10 @@
 """psring from Python: jobs, collectives and memory through the C interface (psring/c.h).
 
-with psring.join("127.0.0.1:7000", "job.key") as job:
+with psring.init() as job:  # of the processes that psring.run has started
     job.all_reduce(array)
 """
 
+from ._init import init
 from ._job import Group, Job, Memory, Op, Type, Work, join
 from ._library import (
     DataError,
@@ -34,5 +35,6 @@ __all__ = [
     "UsageError",
     "Vector",
     "Work",
+    "init",
     "join",
 ]

@@ -216,6 +216,37 @@ class AsTorchrun(unittest.TestCase):
             done = start("--nproc-per-node", "cpu", "train.py", folder=folder)
             self.assertEqual((done.returncode, len(done.stdout.splitlines())), (0, len(os.sched_getaffinity(0))))
 
+    def test_init_with_nothing_given(self):
+        program = (
+            "import array, os, sys, psring\n"
+            "job = psring.init()\n"
+            "vector = array.array('f', [job.rank + 1.0])\n"
+            "job.all_reduce(vector)\n"
+            "os.write(1, f'{job.rank} {job.size} {vector[0]:g}\\n'.encode())\n"
+            "if sys.argv[1:] == ['raise'] and job.rank == 1: raise ValueError('broken')\n"
+            "job.barrier()\n"
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "init.py").write_text(program)
+            command, environment = command_of("--nproc", "3", "init.py")
+            environment["TMPDIR"] = folder
+            for launcher in (command, [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "3", "init.py"]):
+                # Debian's torchrun runs in neither: 1.13's not under Python 3.11, 2.6's not without libuv.
+                if launcher is not command and (torch.__version__.startswith("1.") or "debian" in torch.__version__):
+                    continue
+                done = subprocess.run(launcher, cwd=folder, capture_output=True, text=True, timeout=90 * SCALE, env=environment)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(sorted(done.stdout.splitlines()), ["0 3 6", "1 3 6", "2 3 6"])
+            done = start("--nproc", "3", "init.py", "raise", folder=folder)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("ValueError: broken", done.stderr)
+            self.assertRegex(done.stderr, r"PeerLostError: .*worker 1( \(.*\))?: ValueError: broken")
+            alone = subprocess.run(
+                [sys.executable, "init.py"], cwd=folder, capture_output=True, text=True, timeout=60 * SCALE, env=environment
+            )
+            self.assertEqual((alone.stdout, alone.returncode), ("0 1 1\n", 0), alone.stderr)
+            self.assertEqual(os.listdir(folder), ["init.py"])
+
 
 class Refusals(unittest.TestCase):
     def test_options(self):

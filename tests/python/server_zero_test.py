@@ -378,7 +378,8 @@ def bare(rank):
         vector.wait_pushed(unit)
         vector.pull_into(unit, 1, memory[unit].address)
         vector.wait(unit, 1)
-    outcome = [dataclasses.astuple(size) for size in sizes], first, [float(array[0]) for array in arrays], start, vector.moved(), said
+    sizes = [dataclasses.astuple(size) for size in sizes]
+    outcome = sizes, first, [float(array[0]) for array in arrays], start, vector.moved(), said
     served.close()
     return outcome
 
