@@ -39,7 +39,7 @@ def _hashable_dataclass(made=None, **options):
     """PyTorch 1.13 gives fields defaults without a hash, which Python refuses from 3.11 on."""
     if made is None:
         return functools.partial(_hashable_dataclass, **options)
-    return _dataclass(made, unsafe_hash="__hash__" not in vars(made), **options)
+    return _dataclass(made, **{"unsafe_hash": "__hash__" not in vars(made), **options})
 
 
 dataclasses.dataclass = _hashable_dataclass
