@@ -23,7 +23,7 @@ namespace {
 constexpr std::size_t kFloats = 80000;  ///< more than a unit of the vector
 constexpr int kCalls = 400;
 
-/// What the threads of a rank share.
+/// Belongs to the threads of a rank.
 struct Shared {
   psring_job* job = nullptr;
   psring_vector* vector = nullptr;
