@@ -17,8 +17,8 @@ LANGUAGES = {"English": "", "中文": ".zh-CN"}
 
 # The guide's pages in the order of reading; the others follow by name.
 GUIDE = ("README", "training", "networks", "sharding", "parallelism", "memory", "planning", "asynchrony", "faults", "compression",
-         "precision", "generation", "gpus", "several-hosts", "clusters", "clusters-kubernetes", "library", "pytorch", "report", "live",
-         "step", "run-folder", "reading", "reference")
+         "precision", "generation", "gpus", "several-hosts", "clusters", "clusters-kubernetes", "library", "pytorch",
+         "pytorch-programs", "report", "live", "step", "run-folder", "reading", "reference")
 TITLES = {"English": ("Lessons", "Exercises", "Guide", "Reference"), "中文": ("课程", "练习", "指南", "参考")}
 REFERENCE = ("docs/design", "docs/formulas", "docs/results", "docs/scene", "docs/scenes/README", "docs/events", "docs/live", "docs/wire",
              "docs/checkpoints", "docs/security", "CONTRIBUTING", "CHANGELOG")
