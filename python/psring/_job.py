@@ -102,8 +102,16 @@ class Waits:
     rank: int
     timeout: float | None = None
     """The seconds after which a wait ends; None: it does not."""
-    advice: str = "all ranks of the group have to make this call"
-    """In the warning of a long wait."""
+    advice: str = ""
+    """What the ranks have to do, where a wait is long or they call different operations."""
+
+    def error_of(self, status: int) -> Error:
+        """The error of an operation's call."""
+        error = error_of(status)
+        if self.advice and str(error).startswith("[ring] operation #"):
+            error = type(error)(f"{error}; {self.advice}")
+        self.job.error = error
+        return error
 
 
 class Work:
@@ -146,7 +154,7 @@ class Work:
                 lambda seconds: int(LIBRARY.psring_wait(self._handle, seconds)),
                 waits.timeout if timeout is None else timeout,
                 lambda: f"rank {waits.rank}: {last_line()}",
-                waits.advice,
+                waits.advice or "all ranks of the group have to make this call",
             )
         except TimeoutError as error:
             waits.job.error = error
@@ -162,7 +170,7 @@ class Work:
         if status == PENDING:
             return False
         if status:
-            self._error = self._waits.job.error = error_of(status)
+            self._error = self._waits.error_of(status)
         else:
             rank = c_size_t()
             if LIBRARY.psring_source(self._handle, byref(rank)) == 0:
@@ -205,8 +213,7 @@ class Group:
         work = c_void_p()
         status = function(self.handle, *arguments, byref(work))
         if status:
-            self.job.error = error_of(status)
-            raise self.job.error
+            raise self.waits.error_of(status)
         return Work(work.value, keeps, self.waits)
 
     def all_reduce_at(self, at: int, count: int, kind: int, op: int, keeps: Any = None) -> Work:

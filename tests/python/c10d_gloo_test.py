@@ -29,6 +29,27 @@ class ProcessGroupGloo(Ranked):
 
         self.each(call)
 
+    def test_means_of_integers(self):
+        """Divided towards zero, as NCCL does; gloo refuses them."""
+
+        def call(pg, rank, size):
+            for dtype in (torch.int64, torch.int32, torch.uint8):
+                total = sum(range(size))
+                whole = torch.tensor([3, 5, 7], dtype=dtype) * rank
+                dist.all_reduce(whole, op=dist.ReduceOp.AVG)
+                equal(whole, torch.tensor([3, 5, 7], dtype=dtype) * total // size)
+                strided = (torch.tensor([[3, 0], [5, 0]], dtype=dtype) * rank)[:, 0]
+                dist.all_reduce(strided, op=dist.ReduceOp.AVG)
+                equal(strided, torch.tensor([3, 5], dtype=dtype) * total // size)
+                part = torch.zeros(2, dtype=dtype)
+                dist.reduce_scatter(part, [torch.tensor([rank, r], dtype=dtype) for r in range(size)], op=dist.ReduceOp.AVG)
+                equal(part, torch.tensor([total // size, rank], dtype=dtype))
+            negative = torch.tensor([-1 - rank])
+            dist.all_reduce(negative, op=dist.ReduceOp.AVG)
+            equal(negative, torch.tensor([-(size * (size + 1) // 2 // size)]))
+
+        self.each(call)
+
     def test_broadcast_checks(self):
         def call(pg, rank, size):
             t = torch.zeros(1)

@@ -335,12 +335,6 @@ class Misuse(unittest.TestCase):
 
         self.refused(call, "f64.*f32|f32.*f64")
 
-    def test_mean_of_integers(self):
-        def call(rank, size):
-            dist.all_reduce(torch.zeros(3, dtype=torch.int32), dist.ReduceOp.AVG)
-
-        self.refused(call, "mean")
-
     def test_sparse(self):
         def call(rank, size):
             dist.all_reduce(torch.eye(3).to_sparse())

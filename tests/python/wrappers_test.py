@@ -261,6 +261,32 @@ class Wrappers(unittest.TestCase):
                 self.assertAlmostEqual(whole, expected, places=5)
                 self.assertEqual(count, sum(p.numel() for p in Scaled().parameters()))
 
+    def test_what_is_asked_of_parameters_without_values(self):
+        """Their type, shape and device: a recurrent net makes its first state so."""
+
+        def call(rank, size, wrap):
+            module = nn.Linear(3, 2)
+            wrap(module, torch.optim.SGD(module.parameters(), lr=0.1))
+            weight = module.weight
+            other = torch.ones(2).double()
+            made = [weight.new_zeros(4), torch.zeros_like(weight), other.to(weight), other.type_as(weight)]
+            return [(type(each).__name__, str(each.dtype), each.requires_grad) for each in made], weight.is_cpu
+
+        for name, results in self.each({**SHARDED, **SERVED}, call):
+            self.assertEqual(results, [([("Tensor", "torch.float32", False)] * 4, True)] * 2, name)
+
+    def test_ranks_that_call_different_passes_are_told_what_to_do(self):
+        def call(rank, size):
+            module = nn.Linear(3, 2)
+            model = psring.torch.Sharded(module, torch.optim.SGD(module.parameters(), lr=0.1), stage=3)
+            loss = model(torch.ones(1, 3)).sum()
+            if rank == 0:  # evaluates alone
+                return refusal(lambda: model(torch.ones(1, 3)), psring.PeerLostError)
+            return refusal(loss.backward, psring.PeerLostError)
+
+        for text in run(call, 2):
+            self.assertRegex(text, r"rank \d called \w+ .*; all ranks have to make the forward and backward passes of a Shard")
+
     def test_gradients_that_are_sharded(self):
         """Cleared by the optimizer, the Sharded and the module alike; clipped by the Sharded alone."""
 

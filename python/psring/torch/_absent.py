@@ -12,11 +12,12 @@ from .._library import UsageError
 # A program may ask for these. PyTorch asks __torch_function__ for all others, too, which are refused.
 _GETTERS = (
     "shape dtype device layout requires_grad grad ndim is_cuda is_meta is_sparse is_quantized is_mkldnn is_nested is_xpu "
-    "is_mps is_ipu is_hpu is_vulkan is_ort is_maia is_sparse_csr itemsize nbytes names _backward_hooks output_nr _version"
+    "is_mps is_ipu is_hpu is_vulkan is_ort is_maia is_sparse_csr itemsize nbytes names _backward_hooks output_nr _version "
+    "is_cpu"
 ).split()
 _METHODS = (
     "size numel dim ndimension nelement element_size stride is_contiguous is_floating_point is_complex is_signed data_ptr "
-    "storage_offset register_hook __hash__ __len__ get_device"
+    "storage_offset register_hook __hash__ __len__ get_device new_zeros new_ones new_full new_empty new_tensor"
 ).split()
 
 
@@ -29,6 +30,13 @@ _ASKED: set[Any] = {_property(name).__get__ for name in _GETTERS if hasattr(torc
 _ASKED |= {getattr(torch.Tensor, name) for name in _METHODS if hasattr(torch.Tensor, name)}
 _ASKED |= {_property("requires_grad").__set__, _property("grad").__set__, _property("grad").__delete__}
 _ASKED |= {torch.is_floating_point, torch.is_complex, torch.numel}
+_ASKED |= {torch.zeros_like, torch.ones_like, torch.empty_like, torch.full_like, torch.rand_like, torch.randn_like}
+# Another tensor takes its type from one that is not here.
+_CONVERSIONS = {torch.Tensor.to, torch.Tensor.type_as}
+
+
+def _is_asked(function: Any, arguments: Any) -> bool:
+    return function in _ASKED or (function in _CONVERSIONS and not isinstance(arguments[0], (Absent, AbsentParameter)))
 
 
 def _refuse(arguments: Any, keywords: Any) -> NoReturn:
@@ -55,7 +63,7 @@ class Absent(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, function: Any, _types: Any, arguments: Any = (), keywords: Any = None) -> Any:
-        if function not in _ASKED:
+        if not _is_asked(function, arguments):
             _refuse(arguments, keywords)
         with torch._C.DisableTorchFunction():
             return function(*arguments, **(keywords or {}))
@@ -75,7 +83,7 @@ class AbsentParameter(nn.Parameter):
                 stand_in: Any = arguments[0].detach().as_subclass(Absent)
                 stand_in._psring_line = arguments[0].__dict__["_psring_line"]
             return stand_in
-        if function not in _ASKED:
+        if not _is_asked(function, arguments):
             if function == _property("is_leaf").__get__:
                 raise UsageError(arguments[0].__dict__["_psring_line"] + "; an optimizer is made before the module is wrapped")
             _refuse(arguments, keywords)

@@ -84,18 +84,18 @@ class ProcessGroup(dist.ProcessGroup):
         return self._kept.add(GroupWork(works, result, self.completer, after, source))
 
     def _vector_work(self, work: Work, vector: Vector) -> GroupWork:
-        return self._work([work], [vector.tensor], vector.store if vector.is_copy else None)
+        return self._work([work], [vector.tensor], vector.after)
 
     def allreduce(self, tensors: Tensors | torch.Tensor, opts: Any = None) -> GroupWork:
         vector = Vector(one(tensors))
-        op = vector.op(option(opts, "reduceOp", dist.ReduceOp.SUM))
+        op = vector.op(option(opts, "reduceOp", dist.ReduceOp.SUM), self.group.size)
         work = self.group.all_reduce_at(vector.at, vector.count, vector.kind, op, vector)
         return self._vector_work(work, vector)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> GroupWork:
         vectors = [Vector(tensor) for tensor in tensors]
         op = option(opts, "reduceOp", dist.ReduceOp.SUM)
-        works = [self.group.all_reduce_at(v.at, v.count, v.kind, v.op(op), v) for v in vectors]
+        works = [self.group.all_reduce_at(v.at, v.count, v.kind, v.op(op, self.group.size), v) for v in vectors]
         return self._work(works, list(tensors), stores(vectors))
 
     def broadcast(self, tensors: Tensors | torch.Tensor, opts: Any = None) -> GroupWork:
@@ -109,9 +109,9 @@ class ProcessGroup(dist.ProcessGroup):
         tensor = one(tensors)
         is_root = self.group.rank == self._root(opts)
         vector = Vector(tensor if is_root else tensor.detach().clone())
-        op = vector.op(getattr(opts, "reduceOp", op))
+        op = vector.op(getattr(opts, "reduceOp", op), self.group.size)
         work = self.group.all_reduce_at(vector.at, vector.count, vector.kind, op, vector)
-        return self._work([work], [tensor], vector.store if is_root and vector.is_copy else None)
+        return self._work([work], [tensor], vector.after if is_root else None)
 
     def barrier(self, opts: Any = None) -> GroupWork:
         return self._work([self.group.barrier_start()], [])
@@ -182,9 +182,10 @@ class ProcessGroup(dist.ProcessGroup):
         """`flat`: a copy of all parts, which is overwritten."""
         check(output)
         vector = Vector(flat)
-        op = vector.op(option(opts, "reduceOp", dist.ReduceOp.SUM))
+        op = vector.op(option(opts, "reduceOp", dist.ReduceOp.SUM), self.group.size)
 
         def take() -> None:
+            vector.store()
             with torch.no_grad():
                 part = flat[self.group.rank * output.numel() : (self.group.rank + 1) * output.numel()]
                 output.copy_(part.view(output.shape))
@@ -240,7 +241,7 @@ class ProcessGroup(dist.ProcessGroup):
             into.kind,
             (sent, into),
         )
-        return self._work([work], [tensor], into.store if into.is_copy else None)
+        return self._work([work], [tensor], into.after)
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
         size = self.group.size
@@ -323,7 +324,7 @@ class ProcessGroup(dist.ProcessGroup):
         def rank() -> int:
             return work.source if source is None else source
 
-        return self._work([work], [vector.tensor], vector.store if vector.is_copy else None, rank)
+        return self._work([work], [vector.tensor], vector.after, rank)
 
     def _root(self, opts: Any) -> int:
         root: int = option(opts, "rootRank", 0)

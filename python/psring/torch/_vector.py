@@ -83,11 +83,12 @@ class Vector:
     """A tensor as a vector in the host's memory: the tensor's own memory, or a copy that `store` copies back. `kind` is for
     reductions; for moving only, any type of elements will do."""
 
-    __slots__ = ("tensor", "host", "kind", "count")
+    __slots__ = ("tensor", "host", "kind", "count", "divisor")
 
     def __init__(self, tensor: torch.Tensor, moves_only: bool = False, reads: bool = True) -> None:
         check(tensor)
         self.tensor = tensor
+        self.divisor = 1  # of a sum that is to be a mean
         host = tensor.detach()
         if host.device.type != "cpu" or not host.is_contiguous():
             if reads:
@@ -118,13 +119,23 @@ class Vector:
     def is_copy(self) -> bool:
         return self.host.data_ptr() != self.tensor.data_ptr()
 
+    @property
+    def after(self) -> Callable[[], None] | None:
+        """What is left to do for the tensor once the operation is complete."""
+        return self.store if self.is_copy or self.divisor > 1 else None
+
     def store(self) -> None:
-        if self.is_copy:
-            with torch.no_grad():
+        with torch.no_grad():
+            if self.divisor > 1:
+                self.host.div_(self.divisor, rounding_mode="trunc")
+            if self.is_copy:
                 self.tensor.copy_(self.host)
 
-    def op(self, op: Any) -> Op:
+    def op(self, op: Any, ranks: int) -> Op:
+        """The reduction at so many ranks. A mean of integers is their sum, which `store` divides towards zero, as NCCL does."""
         known = _op_of(op)
+        if known is Op.MEAN and not self.tensor.is_floating_point() and not self.tensor.is_complex():
+            known, self.divisor = Op.SUM, ranks
         if self.tensor.dtype == torch.bool:
             return _BOOL_OPS.get(known, known)
         if self.tensor.is_complex() and known not in (Op.SUM, Op.MEAN):
@@ -162,7 +173,7 @@ def broadcast(group: Group, tensors: Sequence[torch.Tensor]) -> None:
 
 
 def stores(vectors: list[Vector]) -> Callable[[], None] | None:
-    copies = [vector for vector in vectors if vector.is_copy]
+    copies = [vector for vector in vectors if vector.after is not None]
     if not copies:
         return None
 
