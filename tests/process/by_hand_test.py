@@ -129,7 +129,7 @@ class Places(ProgramTest):
                 until(lambda: metrics.exists() and metrics.stat().st_size > 0, "no step was made")
                 workers[2].kill()
                 for result in [self.finish(process) for process in (coordinator, *servers, *workers[:2])]:
-                    self.assert_refused(result, 4, f"nothing from worker 2 (", f":{workers[2].pid}) for 3.")
+                    self.assert_refused(result, 4, "worker 2 (", f":{workers[2].pid}) exited before the workers were done")
                 self.finish(workers[2])
                 (self.folder / "run").rename(self.folder / strategy)
 

@@ -111,7 +111,7 @@ class Life(ProgramTest):
                         self.assert_survivors_name_worker_1(r"\w+", (0, 2, 3))
 
     def test_killed_by_hand(self):
-        """Nobody is the parent of both: the silence names the server, and a worker tells what it was doing with it."""
+        """Nobody is the parent of both: the coordinator sees the server's end, and a worker tells what it was doing with it."""
         self.key()
         for way, where in (("shm", "process {} of this host"), ("tcp", "tcp://127.0.0.1:")):
             with self.case(way):
@@ -124,7 +124,7 @@ class Life(ProgramTest):
                 server.kill()
                 words = ("server 0", where.format(server.pid), " while ", "step ")
                 self.assert_refused(self.finish(worker, BOUND), LOST, *words)
-                self.assert_refused(self.finish(coordinator, BOUND), LOST, "psring: nothing from server 0 (", "worker 0 (", *words)
+                self.assert_refused(self.finish(coordinator, BOUND), LOST, "psring: server 0 (", "exited before", "worker 0 (", *words)
                 self.finish(server)
 
     def test_metrics_of_a_run_that_fails(self):
