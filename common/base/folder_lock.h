@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include <sys/types.h>
+
 #include <psring/common/base/deadline.h>
 #include <psring/common/base/fd.h>
 
@@ -19,6 +21,10 @@ class FolderLock {
 
   /// Waits for the lock until the deadline. Throws data, naming the folder, if the folder cannot be opened.
   FolderLock(const std::string& folder, const Deadline& deadline);
+  /// A process that was forked meanwhile holds the lock no longer, either.
+  ~FolderLock();
+  FolderLock(const FolderLock&) = delete;
+  FolderLock& operator=(const FolderLock&) = delete;
 
   Outcome outcome() const { return outcome_; }
 
@@ -29,6 +35,7 @@ class FolderLock {
 
  private:
   const Fd folder_;
+  const pid_t owner_;  ///< the process that took the lock
   Outcome outcome_ = Outcome::unsupported;
 };
 

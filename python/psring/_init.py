@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
@@ -63,11 +64,16 @@ def _end(job: Job, coordinator: Coordinator | None, ending: Ending) -> None:
             job.leave(_LEAVE)
         else:
             job.abort(reason)
-        if coordinator is not None:
-            coordinator.close()
-    except (Error, KeyboardInterrupt) as error:
-        job.abort(str(error) or "interrupted")
+    except TimeoutError as error:
+        job.abort(f"rank {job.rank} ends: {error}")
         print(f"psring: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        job.abort("interrupted")
+    except Error as error:
+        print(f"psring: {error}", file=sys.stderr)
+    if coordinator is not None:
+        with contextlib.suppress(Error, KeyboardInterrupt):
+            coordinator.close()
 
 
 def init(timeout: float = 30.0) -> Job:
@@ -96,14 +102,15 @@ def init(timeout: float = 30.0) -> Job:
             options=["--join-timeout", f"{timeout:g}"],
             out=os.environ.get("PSRING_OUT"),
         )
-        endpoint, key_file = coordinator.endpoint, coordinator.key_file
-        if size > 1 and not several_hosts:
-            notice.write(endpoint, key_file)
-    elif several_hosts:
-        endpoint, key_file = master, str(key)
-    else:
-        endpoint, key_file = notice.read(until)
     try:
+        if coordinator is not None:
+            endpoint, key_file = coordinator.endpoint, coordinator.key_file
+            if size > 1 and not several_hosts:
+                notice.write(endpoint, key_file)
+        elif several_hosts:
+            endpoint, key_file = master, str(key)
+        else:
+            endpoint, key_file = notice.read(until)
         job = Job(endpoint, key or key_file, rank, join_timeout=max(1.0, until - time.monotonic()))
     except BaseException:
         if coordinator is not None:

@@ -123,7 +123,13 @@ bool Engine::test(Flight& flight) {
 
 std::string Engine::doing(Flight& flight) {
   Enter enter(*this);
-  return flight.ended.load(std::memory_order_relaxed) ? "" : flight.doing();
+  if (flight.ended.load(std::memory_order_relaxed)) return "";
+  try {
+    return flight.doing();
+  } catch (const std::exception& error) {
+    latch(to_error(error));
+    return "";
+  }
 }
 
 bool Engine::spin(Flight& flight) {

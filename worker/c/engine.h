@@ -85,7 +85,7 @@ class Engine {
   std::shared_ptr<Flight> start(const std::function<std::shared_ptr<Flight>()>& begin);
   /// Waits until the flight has ended, or until the moment; returns true if it is complete. Throws the flight's error.
   bool wait(Flight& flight, Moment until);
-  /// Says what the flight does, and which ranks it waits for; "" if it is complete.
+  /// Says what the flight does, and which ranks it waits for; "" if it has ended.
   std::string doing(Flight& flight);
   /// Advances all flights without waiting; returns true if this one is complete. Throws the flight's error.
   bool test(Flight& flight);

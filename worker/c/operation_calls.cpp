@@ -306,7 +306,10 @@ psring_status psring_wait(psring_work* work, double timeout) {
     if (work == nullptr) return PSRING_OK;
     work->job->require_own_process();
     psring::c::Engine& engine = work->job->engine();
-    return engine.wait(*work->flight, until) ? PSRING_OK : psring::c::pending(engine.doing(*work->flight));
+    if (engine.wait(*work->flight, until)) return PSRING_OK;
+    const std::string doing = engine.doing(*work->flight);
+    if (doing.empty() && engine.test(*work->flight)) return PSRING_OK;  // it has ended meanwhile
+    return psring::c::pending(doing);
   });
 }
 

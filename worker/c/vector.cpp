@@ -120,17 +120,12 @@ void Vector::require_agreed() const {
   if (!agreed_) fail(ErrorKind::usage, "the vector was not started: call psring_vector_start or psring_vector_agree");
 }
 
-std::unique_lock<std::mutex> Vector::enter() {
-  if (++entering_ == 1) member_.links().transport().wake();
-  std::unique_lock lock(mutex_);
-  --entering_;
-  entered_.notify_one();
-  return lock;
-}
-
 template <class Body>
 auto Vector::locked(Body body) {
-  const std::unique_lock lock = enter();
+  if (++entering_ == 1) member_.links().transport().wake();
+  const std::unique_lock lock(mutex_);
+  --entering_;
+  entered_.notify_one();
   if (error_) throw Error(*error_);
   try {
     return body();
@@ -321,7 +316,7 @@ void Vector::finish() {
 }
 
 void Vector::end() {
-  const std::unique_lock lock = enter();
+  const std::scoped_lock lock(checkpoints_mutex_);
   checkpoints_.reset();
 }
 
@@ -364,6 +359,8 @@ void Vector::save(std::uint64_t version) {
     }
     if (member_.rank() != 0 || saved_ == version) return;
     client_->save(version, 0);
+    const std::scoped_lock lock(checkpoints_mutex_);
+    if (!checkpoints_) fail(ErrorKind::peer_lost, "the job has ended");
     checkpoints_->complete(version, {}, tensors());
     saved_ = version;
   });

@@ -93,7 +93,6 @@ class Vector {
   };
 
   /// Takes the lock; a thread that waits for the servers under the lock makes way.
-  std::unique_lock<std::mutex> enter();
   template <class Body>
   auto locked(Body body);
   bool wait_until(const std::function<bool()>& done, Moment until);
@@ -129,6 +128,10 @@ class Vector {
   std::optional<worker::ErrorFeedback> feedback_;
   std::optional<worker::Compressor> compressor_;
 
+  std::mutex checkpoints_mutex_;  ///< taken last
+  /// Guarded by checkpoints_mutex_. Worker 0's, if the job saves any, until it has ended here.
+  std::optional<worker::RunCheckpoints> checkpoints_;
+
   std::mutex memory_mutex_;
   // Guarded by memory_mutex_; a buffer stays where it is.
   std::vector<Buffer> values_;
@@ -140,7 +143,6 @@ class Vector {
   std::condition_variable entered_;
   std::optional<Error> error_;
   std::optional<worker::PsClient> client_;
-  std::optional<worker::RunCheckpoints> checkpoints_;  ///< worker 0's, if the job saves any
   bool agreed_ = false;
   bool finished_ = false;
   std::optional<std::uint64_t> saved_;  ///< the last version that was saved

@@ -23,8 +23,10 @@ def explain(job_of: Callable[[], Job | None]) -> None:
         try:
             plain(*arguments, **keywords)
         except RuntimeError as error:
-            if job is not None and error.__cause__ is None and not isinstance(error, Error):
-                error.__cause__ = job.error if job.error is not before else _failure(job)
+            if job is not None and job.is_member() and error.__cause__ is None and not isinstance(error, Error):
+                cause = job.error if job.error is not before else _failure(job)
+                if cause is not None:  # None would hide the error's context
+                    error.__cause__ = cause
             raise
 
     torch.autograd.backward = backward

@@ -251,7 +251,10 @@ def whole(units: Sequence[FlatUnit], group: Group | None) -> Iterator[None]:
     before = [slot.parameter._version for slot in parameters]
     yield
     if group is not None:
-        broadcast(group, [unit.whole for unit in units if unit.whole is not None])
+        values = [unit.whole for unit in units if unit.whole is not None]
+        if len(values) < len(units):
+            raise UsageError("psring: a pass inside gathered(write=True) has freed what was written")
+        broadcast(group, values)
         return
     for slot, version in zip(parameters, before):
         if slot.parameter._version != version:

@@ -296,10 +296,10 @@ class Sharded(nn.Module):
         try:
             with whole(self._units, self._world if write else None):
                 yield
+            for shards in self._shards if write else ():
+                shards.store()
         finally:
             for shards in self._shards:
-                if write:
-                    shards.store()
                 shards.unit.free()
 
     def traffic(self) -> tuple[Moved, Moved]:

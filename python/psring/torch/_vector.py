@@ -134,6 +134,8 @@ class Vector:
     def op(self, op: Any, ranks: int) -> Op:
         """The reduction at so many ranks. A mean of integers is their sum, which `store` divides towards zero, as NCCL does."""
         known = _op_of(op)
+        if known is Op.MEAN and self.tensor.dtype == torch.bool:
+            raise NotImplementedError("psring: the mean of truth values")
         if known is Op.MEAN and not self.tensor.is_floating_point() and not self.tensor.is_complex():
             known, self.divisor = Op.SUM, ranks
         if self.tensor.dtype == torch.bool:

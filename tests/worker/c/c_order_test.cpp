@@ -65,7 +65,8 @@ class Caller {
     return choice < groups_.size() ? groups_[choice] : psring_world(shared_.job);
   }
   psring_work* work() {
-    return works_.empty() || rarely() ? nullptr : works_[static_cast<std::size_t>(draw(static_cast<int>(works_.size())))];
+    return works_.empty() || rarely() ? nullptr
+                                      : works_[static_cast<std::size_t>(draw(static_cast<int>(works_.size())))];
   }
   float* data() { return rarely() ? nullptr : shared_.data.data(); }
   std::size_t count() { return static_cast<std::size_t>(rarely() ? -1 : draw(2000)); }
@@ -82,8 +83,8 @@ class Caller {
   psring_status split() {
     const std::array<std::uint32_t, 2> ranks{static_cast<std::uint32_t>(draw(3)), static_cast<std::uint32_t>(draw(3))};
     psring_group* made = nullptr;
-    const psring_status status =
-        psring_split(group(), ranks.data(), static_cast<std::size_t>(draw(3)), static_cast<std::uint32_t>(draw(300)), &made);
+    const psring_status status = psring_split(group(), ranks.data(), static_cast<std::size_t>(draw(3)),
+                                              static_cast<std::uint32_t>(draw(300)), &made);
     if (made != nullptr) groups_.push_back(made);
     return status;
   }
@@ -91,7 +92,8 @@ class Caller {
     static const std::array<std::size_t, 1> large{70001};
     static const std::array<psring_tensor, 1> tensors{{{"table", large.data(), 1}}};
     static const std::array<psring_tensor, 1> others{{{"other", large.data(), 1}}};
-    const std::array<psring_unit, 2> units{{{"a", tensors.data(), 1}, {"b", draw(200) > 0 ? tensors.data() : others.data(), 1}}};
+    const std::array<psring_unit, 2> units{
+        {{"a", tensors.data(), 1}, {"b", draw(200) > 0 ? tensors.data() : others.data(), 1}}};
     psring_vector* made = nullptr;
     const psring_status status = psring_vector_open(job(), units.data(), units.size(), &made);
     return status;
@@ -121,37 +123,68 @@ class Caller {
     float* values = nullptr;
     const std::array<std::size_t, 2> counts{count(), count()};
     switch (call) {
-      case 0: return kept(psring_all_reduce(group(), data(), count(), type(), draw(9), &made), made);
-      case 1: return kept(psring_reduce_scatter(group(), data(), count(), nullptr, type(), draw(9), &made), made);
-      case 2: return kept(psring_all_gather(group(), data(), count(), counts.data(), type(), &made), made);
-      case 3: return kept(psring_broadcast(group(), data(), count(), type(), rank(), &made), made);
-      case 4: return kept(psring_barrier(group(), &made), made);
-      case 5: return kept(psring_send(group(), data(), count(), type(), rank(), draw(3), &made), made);
-      case 6: return kept(psring_recv(group(), data(), count(), type(), rank(), draw(3), &made), made);
-      case 7: return psring_source(work(), &size);
-      case 8: return psring_moved(group(), &a, &b);
-      case 9: return psring_predict(group(), draw(4), count(), type(), &a, &b);
-      case 10: return psring_wait(work(), timeout());
-      case 11: return psring_test(work());
-      case 12: return split();
-      case 13: return open();
-      case 14: return psring_vector_tensor(vector(), unit(), unit(), &values, &values, &size);
-      case 15: return psring_push(vector(), unit(), step());
-      case 16: return psring_pull(vector(), unit(), step());
-      case 17: return psring_push_pull(vector(), unit(), step());
-      case 18: return psring_wait_pull(vector(), unit(), step(), timeout());
-      case 19: return psring_wait_push(vector(), unit(), timeout());
-      case 20: return psring_vector_begin(vector(), unit(), data());
-      case 21: return psring_push_from(vector(), unit(), step(), data());
-      case 22: return psring_pull_into(vector(), unit(), step(), data());
-      case 23: return psring_vector_unit(vector(), unit(), &size, &a, &b);
-      case 24: return psring_vector_moved(vector(), &a, &b);
-      case 25: return psring_vector_staleness(vector(), &mean);
-      case 26: return psring_check(job());
-      case 27: return allocate();
-      case 28: return psring_book(job(), draw(7), draw(100) - 50);
-      case 29: return rarely() ? psring_leave(job(), timeout()) : psring_memory(job(), draw(7), &size, &size);
-      default: return free_one();
+      case 0:
+        return kept(psring_all_reduce(group(), data(), count(), type(), draw(9), &made), made);
+      case 1:
+        return kept(psring_reduce_scatter(group(), data(), count(), nullptr, type(), draw(9), &made), made);
+      case 2:
+        return kept(psring_all_gather(group(), data(), count(), counts.data(), type(), &made), made);
+      case 3:
+        return kept(psring_broadcast(group(), data(), count(), type(), rank(), &made), made);
+      case 4:
+        return kept(psring_barrier(group(), &made), made);
+      case 5:
+        return kept(psring_send(group(), data(), count(), type(), rank(), draw(3), &made), made);
+      case 6:
+        return kept(psring_recv(group(), data(), count(), type(), rank(), draw(3), &made), made);
+      case 7:
+        return psring_source(work(), &size);
+      case 8:
+        return psring_moved(group(), &a, &b);
+      case 9:
+        return psring_predict(group(), draw(4), count(), type(), &a, &b);
+      case 10:
+        return psring_wait(work(), timeout());
+      case 11:
+        return psring_test(work());
+      case 12:
+        return split();
+      case 13:
+        return open();
+      case 14:
+        return psring_vector_tensor(vector(), unit(), unit(), &values, &values, &size);
+      case 15:
+        return psring_push(vector(), unit(), step());
+      case 16:
+        return psring_pull(vector(), unit(), step());
+      case 17:
+        return psring_push_pull(vector(), unit(), step());
+      case 18:
+        return psring_wait_pull(vector(), unit(), step(), timeout());
+      case 19:
+        return psring_wait_push(vector(), unit(), timeout());
+      case 20:
+        return psring_vector_begin(vector(), unit(), data());
+      case 21:
+        return psring_push_from(vector(), unit(), step(), data());
+      case 22:
+        return psring_pull_into(vector(), unit(), step(), data());
+      case 23:
+        return psring_vector_unit(vector(), unit(), &size, &a, &b);
+      case 24:
+        return psring_vector_moved(vector(), &a, &b);
+      case 25:
+        return psring_vector_staleness(vector(), &mean);
+      case 26:
+        return psring_check(job());
+      case 27:
+        return allocate();
+      case 28:
+        return psring_book(job(), draw(7), draw(100) - 50);
+      case 29:
+        return rarely() ? psring_leave(job(), timeout()) : psring_memory(job(), draw(7), &size, &size);
+      default:
+        return free_one();
     }
   }
 

@@ -81,7 +81,8 @@ typedef struct psring_vector psring_vector; /* values that the job's servers own
 typedef struct psring_work psring_work;     /* an operation in flight */
 
 PSRING_API uint32_t psring_abi_version(void);
-/* The line of the calling thread's last error; "" if there was none. Valid until the thread's next call. */
+/* The line of the calling thread's last error, or of its last psring_wait or psring_leave that returned PSRING_PENDING;
+ * "" if there was none. Valid until the thread's next call. */
 PSRING_API const char* psring_last_error(void);
 
 /* --- the job --- */
