@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from multiprocessing import process
 from types import FrameType
+
+from ._coordinator import Coordinator
+from ._job import Job
+from ._library import Error, TimeoutError
 
 
 def line_of(error: BaseException | None) -> str | None:
@@ -35,3 +40,24 @@ class Ending:
             if line is not None and last is not None:
                 line = f"{line}; its job's last error was {line_of(last)}"
         return line
+
+
+def end_job(job: Job, coordinator: Coordinator | None, timeout: float, ending: Ending) -> None:
+    """Leaves the job when the process ends: all ranks do. The job is aborted after an uncaught exception, and if a rank does
+    not come within so many seconds: after an operation that timed out, the ranks may have left already."""
+    reason = ending.failure(job.error)
+    try:
+        if reason is not None:
+            job.abort(reason)
+        else:
+            job.leave(timeout)
+    except TimeoutError as error:
+        job.abort(f"rank {job.rank} ends: {error}")
+        print(f"psring: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        job.abort("interrupted")
+    except Error as error:
+        print(f"psring: {error}", file=sys.stderr)
+    if coordinator is not None:
+        with contextlib.suppress(Error, KeyboardInterrupt):
+            coordinator.close()

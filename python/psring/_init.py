@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import sys
 import tempfile
 import time
 from multiprocessing.util import Finalize
 from pathlib import Path
 
 from ._coordinator import Coordinator
-from ._ending import Ending
+from ._ending import Ending, end_job
 from ._job import Job
-from ._library import Error, TimeoutError, UsageError
+from ._library import TimeoutError, UsageError
 
 _LOOK = 0.02
 _LEAVE = 60.0
@@ -54,26 +52,6 @@ class _Notice:
 
     def remove(self) -> None:
         self._path.unlink(missing_ok=True)
-
-
-def _end(job: Job, coordinator: Coordinator | None, ending: Ending) -> None:
-    """At the end of the process: all ranks leave the job, which a rank that fails aborts."""
-    reason = ending.failure(job.error)
-    try:
-        if reason is None:
-            job.leave(_LEAVE)
-        else:
-            job.abort(reason)
-    except TimeoutError as error:
-        job.abort(f"rank {job.rank} ends: {error}")
-        print(f"psring: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
-        job.abort("interrupted")
-    except Error as error:
-        print(f"psring: {error}", file=sys.stderr)
-    if coordinator is not None:
-        with contextlib.suppress(Error, KeyboardInterrupt):
-            coordinator.close()
 
 
 def init(timeout: float = 30.0) -> Job:
@@ -122,5 +100,5 @@ def init(timeout: float = 30.0) -> Job:
     if coordinator is not None:
         coordinator.joined()
     # Unlike atexit's functions, this also runs at the end of a process of multiprocessing.
-    Finalize(None, _end, (job, coordinator, Ending()), exitpriority=100)
+    Finalize(None, end_job, (job, coordinator, _LEAVE, Ending()), exitpriority=100)
     return job

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
-import sys
 from datetime import timedelta
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -15,9 +13,9 @@ import torch
 from torch import distributed as dist
 
 from .._coordinator import Coordinator
-from .._ending import Ending
+from .._ending import Ending, end_job
 from .._job import Group, Job
-from .._library import Error, TimeoutError, UsageError
+from .._library import Error, UsageError
 from ._backward import explain
 from ._group import ProcessGroup
 from ._vector import broadcast
@@ -97,27 +95,6 @@ def _join(store: dist.Store, rank: int, size: int, timeout: timedelta) -> tuple[
     return job, coordinator
 
 
-def _end(job: Job, coordinator: Coordinator | None, timeout: float, ending: Ending) -> None:
-    """Leaves the job when the process ends: all ranks do. The job is aborted after an uncaught exception, and if a rank does
-    not come within the default group's timeout: after an operation that timed out, the ranks may have left already."""
-    reason = ending.failure(job.error)
-    try:
-        if reason is not None:
-            job.abort(reason)
-        else:
-            job.leave(timeout)
-    except TimeoutError as error:
-        job.abort(f"rank {job.rank} ends: {error}")
-        print(f"psring: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
-        job.abort("interrupted")
-    except Error as error:
-        print(f"psring: {error}", file=sys.stderr)
-    if coordinator is not None:
-        with contextlib.suppress(Error, KeyboardInterrupt):
-            coordinator.close()
-
-
 def create(options: Any, _backend_options: Any) -> ProcessGroup:
     """Makes a group: a part of the default group's job, or a new job."""
     store, rank, size = options.store, options.group_rank, options.group_size
@@ -129,7 +106,7 @@ def create(options: Any, _backend_options: Any) -> ProcessGroup:
         return ProcessGroup(world.job, world.group.split(ranks, number), timeout, world.completer)
     job, coordinator = _join(store, rank, size, timeout)
     # Unlike atexit's functions, this also runs at the end of a process of multiprocessing.
-    end = Finalize(None, _end, (job, coordinator, timeout.total_seconds(), Ending()), exitpriority=100)
+    end = Finalize(None, end_job, (job, coordinator, timeout.total_seconds(), Ending()), exitpriority=100)
     group = ProcessGroup(job, job.world, timeout, end=end)
     if not ranks:
         if world is not None:  # torch's process groups were destroyed, and are made anew
