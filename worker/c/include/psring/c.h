@@ -141,8 +141,8 @@ PSRING_API psring_status psring_memory(psring_job* job, psring_purpose purpose, 
 /* The group of all workers of the job. It belongs to the job. */
 PSRING_API psring_group* psring_world(psring_job* job);
 /* Makes a group of the given ranks of `parent`, in this order. The ranks of the new group call it, and no other rank.
- * They agree on `id`, from 1, which no other group that shares a rank with it has, now or later. A job of 8 workers on
- * a host has room for 8191 of them, one of 128 for 255; PSRING_USAGE says so if there is none left. */
+ * They agree on `id`, from 1, which no other group that shares a rank with it has, now or later. A job of up to 16
+ * workers on one host has room for 8191 of them, one of 128 for 376; PSRING_USAGE says so if there is none left. */
 PSRING_API psring_status psring_split(psring_group* parent, const uint32_t* ranks, size_t count, uint32_t id,
                                       psring_group** group);
 /* Frees a group of psring_split. Operations that are in flight go on, and still need their memory. */
