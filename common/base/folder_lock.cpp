@@ -1,10 +1,13 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <mutex>
 #include <system_error>
+#include <vector>
 
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -18,22 +21,54 @@ constexpr int kRetryMs = 10;
 
 }  // namespace
 
+/// The locks that this process holds. A forked process inherits their descriptors, and would keep the locks when this
+/// one has ended: PyTorch's DataLoader leaves such processes for seconds. So they are closed there.
+struct FolderLock::Held {
+  std::mutex mutex;
+  std::vector<FolderLock*> locks;
+
+  static Held& of_process() {
+    static Held& held = [] -> Held& {
+      ::pthread_atfork([] { of_process().mutex.lock(); }, [] { of_process().mutex.unlock(); },
+                       [] { of_process().leave_to_parent(); });
+      return *new Held;  // never destroyed: a process may fork while it ends
+    }();
+    return held;
+  }
+
+  void leave_to_parent() {
+    for (FolderLock* lock : locks) lock->folder_ = Fd();
+    locks.clear();
+    mutex.unlock();
+  }
+};
+
 FolderLock::FolderLock(const std::string& folder, const Deadline& deadline)
-    : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), owner_(::getpid()) {
+    : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
   if (!folder_) fail(ErrorKind::data, "{}: cannot open: {}", folder, std::generic_category().message(errno));
   // flock has no timeout. To interrupt its wait, a signal would have to be set up for the whole process.
-  for (const SystemClock clock; ::flock(folder_.get(), LOCK_EX | LOCK_NB) != 0; ::poll(nullptr, 0, kRetryMs)) {
+  for (const SystemClock clock; !take(); ::poll(nullptr, 0, kRetryMs)) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return;
     outcome_ = Outcome::in_use;
     deadline.check();
     if (clock.now() >= deadline.moment()) return;
   }
-  outcome_ = Outcome::taken;
 }
 
 FolderLock::~FolderLock() {
-  if (outcome_ == Outcome::taken && owner_ == ::getpid()) ::flock(folder_.get(), LOCK_UN);
+  Held& held = Held::of_process();
+  const std::lock_guard guard(held.mutex);
+  if (std::erase(held.locks, this) > 0) ::flock(folder_.get(), LOCK_UN);
+}
+
+bool FolderLock::take() {
+  Held& held = Held::of_process();
+  const std::lock_guard guard(held.mutex);
+  if (::flock(folder_.get(), LOCK_EX | LOCK_NB) != 0) return false;
+  held.locks.push_back(this);
+  outcome_ = Outcome::taken;
+  return true;
 }
 
 bool FolderLock::is_held_by_other(const std::string& folder) {

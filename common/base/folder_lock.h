@@ -2,15 +2,14 @@
 
 #include <string>
 
-#include <sys/types.h>
-
 #include <psring/common/base/deadline.h>
 #include <psring/common/base/fd.h>
 
 namespace psring {
 
 /// An advisory lock (flock) on a folder. At most one object holds it, among all processes of all hosts that see the
-/// folder. The lock ends with the object, and with the process, even if the process is killed.
+/// folder. The lock ends with the object, and with the process, even if the process is killed and others that were
+/// forked from it live on.
 class FolderLock {
  public:
   enum class Outcome {
@@ -21,7 +20,6 @@ class FolderLock {
 
   /// Waits for the lock until the deadline. Throws data, naming the folder, if the folder cannot be opened.
   FolderLock(const std::string& folder, const Deadline& deadline);
-  /// A process that was forked meanwhile holds the lock no longer, either.
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
@@ -34,8 +32,11 @@ class FolderLock {
   static bool is_held_by_other(const std::string& folder);
 
  private:
-  const Fd folder_;
-  const pid_t owner_;  ///< the process that took the lock
+  struct Held;
+
+  bool take();
+
+  Fd folder_;
   Outcome outcome_ = Outcome::unsupported;
 };
 

@@ -1,7 +1,11 @@
 // Tests the contents of checkpoints under any new cut, and the errors of damaged checkpoints.
+#include <csignal>
 #include <cstring>
 
 #include <catch2/catch.hpp>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <psring/common/base/crc32c.h>
 #include <psring/common/base/error.h>
@@ -151,6 +155,34 @@ TEST_CASE("a folder's lock has one holder") {
   }
   CHECK(take().outcome() == FolderLock::Outcome::taken);
   CHECK_THAT(error_of(ErrorKind::data, [&] { FolderLock(temporary.file("none"), kNever); }), Contains("none: cannot"));
+}
+
+TEST_CASE("a lock ends with its holder, though a process that was forked from it lives on") {
+  const test::TemporaryFolder temporary;
+  const auto take = [&] { return FolderLock(temporary.path(), SystemClock().now()).outcome(); };
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const pid_t holder = ::fork();
+  if (holder == 0) {
+    const FolderLock held(temporary.path(), SystemClock().now());
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (::write(ends[1], "c", 1) == 1) ::pause();
+      ::_exit(0);
+    }
+    char ready = 0;
+    const bool still_held = ::read(ends[0], &ready, 1) == 1 && take() == FolderLock::Outcome::in_use;
+    ::_exit(::write(ends[1], &child, sizeof child) == sizeof child && still_held ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(holder, &status, 0) == holder);
+  pid_t child = -1;
+  REQUIRE(::read(ends[0], &child, sizeof child) == sizeof child);
+  CHECK(status == 0);
+  CHECK(::kill(child, 0) == 0);
+  CHECK(take() == FolderLock::Outcome::taken);
+  ::kill(child, SIGKILL);
+  for (const int end : ends) ::close(end);
 }
 
 TEST_CASE("any flipped bit is found, and the line names the file and an older one that is whole") {
