@@ -242,9 +242,7 @@ class Group:
         kind: int,
         keeps: Any = None,
     ) -> Work:
-        return self._start(
-            LIBRARY.psring_all_to_all, keeps, in_at, _counts(in_counts), out_at, _counts(out_counts), kind
-        )
+        return self._start(LIBRARY.psring_all_to_all, keeps, in_at, _counts(in_counts), out_at, _counts(out_counts), kind)
 
     def send_at(self, at: int, count: int, kind: int, to: int, tag: int = 0, keeps: Any = None) -> Work:
         return self._start(LIBRARY.psring_send, keeps, at, count, kind, to, tag)
@@ -457,9 +455,7 @@ class Job:
     def __enter__(self) -> Job:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None:
             self.leave()
         else:
@@ -478,6 +474,4 @@ def join(
     """Joins the job of the coordinator at `endpoint` (HOST:PORT) as a worker, and waits until all workers have joined.
     `key_file`: the job's key (psring keygen). `rank`: the rank to ask for. `memory_bytes`: the capacity of
     `Job.allocate`; 0: 1 GiB."""
-    return Job(
-        endpoint, key_file, rank, bind=bind, join_timeout=join_timeout, memory_bytes=memory_bytes
-    )
+    return Job(endpoint, key_file, rank, bind=bind, join_timeout=join_timeout, memory_bytes=memory_bytes)

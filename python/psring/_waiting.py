@@ -29,7 +29,6 @@ def warning_time() -> float:
     return seconds or math.inf
 
 
-
 def wait(function: Callable[[float], int], timeout: float | None, awaited: Callable[[], str], advice: str = "") -> int:
     """Calls `function`, which waits for at most so many seconds, until it no longer returns PENDING. Returns its status.
     Raises TimeoutError after `timeout` seconds. `awaited`: what the last call has waited for; `advice`: what to do."""

@@ -194,9 +194,7 @@ def _end(processes: Sequence[subprocess.Popen[bytes]], how: int, signals: _Signa
         process.wait()
 
 
-def _watch(
-    processes: Sequence[subprocess.Popen[bytes]], ranks: Sequence[int], signals: _Signals, interval: float
-) -> int:
+def _watch(processes: Sequence[subprocess.Popen[bytes]], ranks: Sequence[int], signals: _Signals, interval: float) -> int:
     """Waits for all; returns the status of the first that failed, or 0. Raises _Stopped at a signal."""
     failed = 0
     until: float | None = None
@@ -251,9 +249,7 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
     options.master_addr = options.master_addr or "127.0.0.1"
 
 
-def _run_once(
-    options: argparse.Namespace, restarts: int, processes: list[subprocess.Popen[bytes]], signals: _Signals
-) -> int:
+def _run_once(options: argparse.Namespace, restarts: int, processes: list[subprocess.Popen[bytes]], signals: _Signals) -> int:
     """Starts all processes, appends them to the list, and waits for them; returns the status of the first that failed."""
     port = options.master_port or _free_port()
     for local_rank in range(options.nproc):

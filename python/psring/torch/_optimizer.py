@@ -22,9 +22,7 @@ _RULES: dict[type, tuple[str, dict[str, str]]] = {
 
 
 # Their rules treat each element of a parameter by itself.
-_ELEMENTWISE = (
-    "SGD Adam AdamW Adamax NAdam RAdam Adagrad Adadelta RMSprop Rprop ASGD".split()
-)
+_ELEMENTWISE = "SGD Adam AdamW Adamax NAdam RAdam Adagrad Adadelta RMSprop Rprop ASGD".split()
 
 
 def require_elementwise(optimizer: torch.optim.Optimizer, promised: bool) -> None:

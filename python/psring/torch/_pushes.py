@@ -126,8 +126,7 @@ class Pushes:
                 )
             if self._zero == 1 and place._version != self._pushed[slot]:
                 raise UsageError(
-                    f"psring: the gradient of '{slot.name}' was changed after it was pushed; use clip_norm= or "
-                    "updates='mean'"
+                    f"psring: the gradient of '{slot.name}' was changed after it was pushed; use clip_norm= or updates='mean'"
                 )
 
     def restore(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Callable, NoReturn
 import torch
 from torch import nn
 
-from .._accounts import Booked, Moved, booked_by_purpose
+from .._accounts import Moved
 from .._library import UsageError
 from .._vector import Vector
 from ._flat import BLOCK, Slot
@@ -20,11 +20,12 @@ from ._passes import Passes, put_values, whole
 from ._pushes import Pushes
 from ._served import Served, Step
 from ._served_job import ServedJob, newest_of, servers_of
-from ._units import Frozen, Policy, Unit, check_parameters, make_units, refuse_conversion, sort_by_calls
+from ._units import Policy, Unit, check_parameters, make_units, sort_by_calls
 from ._vector import broadcast
+from ._wrapper import Wrapper
 
 
-class ParameterServer(nn.Module):
+class ParameterServer(Wrapper):
     """Trains `module` through parameter servers. A unit's gradient is pushed during backward, as soon as it is complete;
     a forward pass waits for the unit's new values when it needs them. Parameters and pushed gradients lie in memory that
     servers of this host read and write in place.
@@ -71,7 +72,7 @@ class ParameterServer(nn.Module):
         timeout: float = 60.0,
         options: tuple[str, ...] = (),
     ) -> None:
-        super().__init__()
+        super().__init__(module)
         if updates not in ("server", "mean"):
             raise UsageError(f"psring: updates={updates!r}: expected 'server' or 'mean'")
         _refuse_zero(zero, prefetch, updates, consistency)
@@ -84,7 +85,6 @@ class ParameterServer(nn.Module):
         check_optimizer(module, optimizer)
         refuse_steps(optimizer)
         optimizer._psring = True  # type: ignore[attr-defined]
-        self.module = module
         self._at_servers = updates == "server"
         self._bsp = consistency == "bsp"
         if not self._at_servers and (not self._bsp or checkpoint_dir or resume or clip_norm or schedule != "constant"):
@@ -120,27 +120,20 @@ class ParameterServer(nn.Module):
         )
         self.job = self._served.job
         self._step = Step()
-        self._syncs = True
         self._hold(units, servers)
-        self._broadcast = [b for b in module.buffers() if b.numel() > 0] if broadcast_buffers and self._bsp else []
-        frozen = [p.data for p in module.parameters() if not p.requires_grad]
-        broadcast(self.job.world, [*frozen, *(b for b in module.buffers() if b.numel() > 0)])
+        self._share_rest(self.job.world, broadcast_buffers and self._bsp)
         self._start()
         self._passes = Passes(self._units, ahead, self._end_backward, self._refuse_early_pass)
-        self._frozen = Frozen(module)
         self._hook()
 
     # --- set-up ---
 
     def _hold(self, units: list[Unit], servers: int) -> None:
         """Moves the parameters into the memory of the job; with zero > 1 `_start` does."""
-        described = {
-            unit.name: {name: tuple(p.shape) or (1,) for name, p in unit.parameters.items()} for unit in units
-        }
+        described = {unit.name: {name: tuple(p.shape) or (1,) for name, p in unit.parameters.items()} for unit in units}
         self._vector = Vector(self.job, described, holds=self._zero == 1)
         self._served_units = [
-            Served(index, unit, servers, self.job, self._vector, self._step, self._zero)
-            for index, unit in enumerate(units)
+            Served(index, unit, servers, self.job, self._vector, self._step, self._zero) for index, unit in enumerate(units)
         ]
         self._units = [served.unit for served in self._served_units]
         self._pushes = Pushes(self._served_units, self._step, self._zero, self._at_servers)
@@ -202,12 +195,7 @@ class ParameterServer(nn.Module):
     # --- a step ---
 
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
-        if not self.job.is_member():
-            raise UsageError("psring: this process was forked from a worker, and is none: the model belongs to the worker")
-        self._frozen.check()
-        if self._broadcast and self.training and self._syncs:
-            with torch.no_grad():
-                broadcast(self.job.world, self._broadcast)
+        self._begin_forward()
         return self._passes.forward(self.module, inputs, keywords)
 
     def _refuse_early_pass(self) -> None:
@@ -237,8 +225,7 @@ class ParameterServer(nn.Module):
         self._pushes.complete(slot)
 
     def _push_rest(self) -> None:
-        if not self._syncs:
-            raise UsageError("psring: optimizer.step() inside no_sync()")
+        self._refuse_unsynced_step()
         self._pushes.push_rest(self._unused)
 
     def _end_step(self) -> None:
@@ -270,24 +257,6 @@ class ParameterServer(nn.Module):
         self._pushes.end_step()
 
     # --- the user's side ---
-
-    @property
-    def require_backward_grad_sync(self) -> bool:
-        """False: backward passes accumulate, and push nothing, as inside no_sync(). DDP's name."""
-        return self._syncs
-
-    @require_backward_grad_sync.setter
-    def require_backward_grad_sync(self, value: bool) -> None:
-        self._syncs = bool(value)
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Backward passes inside accumulate gradients, and push nothing."""
-        before, self._syncs = self._syncs, False
-        try:
-            yield
-        finally:
-            self._syncs = before
 
     def synchronize(self) -> None:
         """zero=1 and 2: waits until all parameters have the values of the last step. Forward passes and state_dict() do it
@@ -330,10 +299,6 @@ class ParameterServer(nn.Module):
             total = total.plus(Moved(served.size.pushed, pulls * served.size.pulled))
         return total
 
-    def memory(self) -> dict[str, Booked]:
-        """The bytes that this worker's job has booked by purpose: now, and at their peak."""
-        return booked_by_purpose(self.job)
-
     @property
     def steps(self) -> int:
         """The steps that this worker has made, those before `resume` counted."""
@@ -366,13 +331,6 @@ class ParameterServer(nn.Module):
         self.finish()
         self._step.closed = True
         self._served.close()
-
-    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-        refuse_conversion("ParameterServer", fn)
-        return self
-
-    def __deepcopy__(self, _memo: Any) -> NoReturn:
-        raise UsageError("psring: a ParameterServer cannot be copied: copy its module's state_dict()")
 
 
 def _refuse_zero(zero: int, prefetch: int | None, updates: str, consistency: str) -> None:

@@ -6,13 +6,13 @@ import math
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Callable, NoReturn
+from typing import Any, Callable
 
 import torch
 from torch import distributed as dist
 from torch import nn
 
-from .._accounts import Booked, Moved, Purpose, book, booked_by_purpose, moved
+from .._accounts import Moved, Purpose, book, moved
 from .._job import Op, Type
 from .._library import UsageError
 from ._absent import Absent
@@ -21,8 +21,9 @@ from ._optimizer import check_optimizer, require_elementwise
 from ._passes import Passes, whole
 from ._sharded_state import ShardedState
 from ._shards import Shards
-from ._units import Frozen, Policy, check_parameters, make_units, refuse_conversion, sort_by_calls
+from ._units import Policy, check_parameters, make_units, sort_by_calls
 from ._vector import broadcast
+from ._wrapper import Wrapper
 from .backend import process_group_of, split_all
 
 _ADVICE = (
@@ -31,7 +32,7 @@ _ADVICE = (
 )
 
 
-class Sharded(nn.Module):
+class Sharded(Wrapper):
     """Trains `module` with data parallelism. Each worker owns the n-th part of the optimizer's state (stage 1), also of the
     gradients (stage 2), also of the parameters (stage 3: FSDP).
 
@@ -63,7 +64,7 @@ class Sharded(nn.Module):
         prefetch: int = 1,
         elementwise: bool = False,
     ) -> None:
-        super().__init__()
+        super().__init__(module)
         if stage not in (1, 2, 3):
             raise UsageError(f"psring: stage={stage!r}: expected 1, 2 or 3")
         if prefetch not in (0, 1, 2):
@@ -71,17 +72,14 @@ class Sharded(nn.Module):
         check_parameters(module)
         check_optimizer(module, optimizer)
         require_elementwise(optimizer, elementwise)
-        self.module = module
         self.stage = stage
         self._group = process_group_of(process_group)
-        self._world = self._group.group  # for everything but the units' values and gradients
         self.job = self._group.job
         units = make_units(module, auto_wrap_policy)
         if not units:
             raise UsageError("psring: the module has no parameter to train")
-        self._broadcast = [b for b in module.buffers() if b.numel() > 0] if broadcast_buffers else []
-        values = [*(p.data for p in module.parameters()), *module.buffers()]
-        broadcast(self._world, [value for value in values if value.numel() > 0])
+        broadcast(self._group.group, [p.data for unit in units for p in unit.parameters.values() if p.numel() > 0])
+        self._share_rest(self._group.group, broadcast_buffers)
         group_of = {id(p): n for n, group in enumerate(optimizer.param_groups) for p in group["params"]}
         sort_by_calls(units, module)
         traffic = split_all(self._group, _ADVICE)
@@ -93,7 +91,6 @@ class Sharded(nn.Module):
         self._optimizer = optimizer
         self._optimizer_bytes = 0
         self._unused = find_unused_parameters
-        self._syncs = True
         # A stand-in takes the place of a gradient that was reduced; a program clears it, and so the gradient.
         self._stand_ins = {
             slot: Absent.of(
@@ -108,7 +105,6 @@ class Sharded(nn.Module):
         self._next = len(self._units)  # units from here on are being reduced in this backward pass
         self._departures = Departures(bounded=stage > 1)
         self._passes = Passes(self._units, prefetch, self._end_backward)
-        self._frozen = Frozen(module)
         self._state = ShardedState(module, optimizer, self._shards, self._world, self.synchronize)
         self._hook()
 
@@ -126,11 +122,7 @@ class Sharded(nn.Module):
     # --- forward ---
 
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
-        if not self.job.is_member():
-            raise UsageError("psring: this process was forked from a worker, and is none: the model belongs to the worker")
-        self._frozen.check()
-        if self._broadcast and self.training and self._syncs:
-            broadcast(self._world, self._broadcast)
+        self._begin_forward()
         self._begin_gathers()
         return self._passes.forward(self.module, inputs, keywords)
 
@@ -237,31 +229,11 @@ class Sharded(nn.Module):
 
     # --- the user's side ---
 
-    @property
-    def require_backward_grad_sync(self) -> bool:
-        """False: backward passes accumulate on this worker, as inside no_sync(). DDP's name."""
-        return self._syncs
-
-    @require_backward_grad_sync.setter
-    def require_backward_grad_sync(self, value: bool) -> None:
-        self._syncs = bool(value)
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        """Backward passes inside accumulate whole gradients on this worker; the next one outside reduces their sum."""
-        before, self._syncs = self._syncs, False
-        try:
-            yield
-        finally:
-            self._syncs = before
-
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears the gradients, as the optimizer's `zero_grad` does."""
         self._optimizer.zero_grad(set_to_none=set_to_none)
 
-    def clip_grad_norm_(
-        self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False
-    ) -> torch.Tensor:
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0, error_if_nonfinite: bool = False) -> torch.Tensor:
         """Scales the gradients so that their norm over all parameters is at most `max_norm`; returns the norm before. All
         workers call it, between backward and the update. As torch.nn.utils.clip_grad_norm_ with a norm that is not finite."""
         gradients = [s.parameter.grad for each in self._shards for s in each.segments if s.parameter.grad is not None]
@@ -322,23 +294,11 @@ class Sharded(nn.Module):
                 total = total.plus(part)
         return total
 
-    def memory(self) -> dict[str, Booked]:
-        """The bytes that this worker's job has booked by purpose: now, and at their peak."""
-        return booked_by_purpose(self.job)
-
-    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-        refuse_conversion("Sharded", fn)
-        return self
-
-    def __deepcopy__(self, _memo: Any) -> NoReturn:
-        raise UsageError("psring: a Sharded cannot be copied: copy its module's state_dict()")
-
 
 def _update(sharded: Sharded, own: Callable[..., Any]) -> Callable[..., Any]:
     def step(_optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
         """Updates the part that this worker owns."""
-        if not sharded._syncs:
-            raise UsageError("psring: optimizer.step() inside no_sync()")
+        sharded._refuse_unsynced_step()
         for shards in list(sharded._reduced):
             sharded._take_clearing_over(shards)
         result = own(*arguments, **keywords)

@@ -156,8 +156,10 @@ class ShardedState:
         for key in dict.fromkeys(keys):
             entries = [(slot, each.get(key)) for slot, each in zip(slots, states)]
             first = next((value for _, value in entries if isinstance(value, torch.Tensor)), None)
-            if first is None or first.dim() == 0 or any(
-                value is not None and value.shape != slot.shape for slot, value in entries
+            if (
+                first is None
+                or first.dim() == 0
+                or any(value is not None and value.shape != slot.shape for slot, value in entries)
             ):
                 own[key] = self._common(segment, key, entries)
                 continue

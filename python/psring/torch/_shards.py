@@ -133,9 +133,7 @@ class Shards:
 
     def begin_reduce(self, gradient: torch.Tensor) -> None:
         self.predicted = self.predicted.plus(self.reduce_bytes)
-        self._reducing = self.group.reduce_scatter_at(
-            gradient.data_ptr(), self.unit.count, None, Type.F32, Op.MEAN, gradient
-        )
+        self._reducing = self.group.reduce_scatter_at(gradient.data_ptr(), self.unit.count, None, Type.F32, Op.MEAN, gradient)
 
     def absorb(self, gradient: torch.Tensor) -> None:
         """Adds the mean to the gradients of the segments."""

@@ -138,6 +138,9 @@ class Frozen:
     def __init__(self, root: nn.Module) -> None:
         self._parameters = {name: p for name, p in root.named_parameters() if not p.requires_grad}
 
+    def values(self) -> list[torch.Tensor]:
+        return [parameter.data for parameter in self._parameters.values() if parameter.numel() > 0]
+
     def check(self) -> None:
         """Refuses parameters that need a gradient by now."""
         for name, parameter in self._parameters.items():
@@ -147,10 +150,3 @@ class Frozen:
 
 def _refusal(name: str, fault: str) -> UsageError:
     return UsageError(f"psring: the parameter '{name}' {fault}")
-
-
-def refuse_conversion(what: str, fn: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """Refuses a function of nn.Module._apply that would replace parameters, such as that of `double()`."""
-    probe = torch.zeros(1, device="cpu")
-    if fn(probe).data_ptr() != probe.data_ptr():
-        raise UsageError(f"psring: a {what} keeps its parameters where they are: convert the module before")

@@ -1,0 +1,82 @@
+"""What ParameterServer and Sharded have in common: they wrap a module, as DDP does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Callable, NoReturn
+
+import torch
+from torch import nn
+
+from .._accounts import Booked, booked_by_purpose
+from .._job import Group, Job
+from .._library import UsageError
+from ._units import Frozen
+from ._vector import broadcast
+
+
+class Wrapper(nn.Module):
+    """A module that is trained by all workers of `job`, each with its own part of the batch."""
+
+    job: Job
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self._syncs = True
+
+    def _share_rest(self, world: Group, broadcast_buffers: bool) -> None:
+        """All workers get rank 0's values of what is not trained: frozen parameters, and buffers. With broadcast_buffers, these
+        before each forward pass of training, too."""
+        self._world = world
+        self._frozen = Frozen(self.module)
+        buffers = [buffer for buffer in self.module.buffers() if buffer.numel() > 0]
+        broadcast(world, [*self._frozen.values(), *buffers])
+        self._buffers_to_send = buffers if broadcast_buffers else []
+
+    def _begin_forward(self) -> None:
+        """Checks that this process may make a forward pass, and gets rank 0's buffers."""
+        if not self.job.is_member():
+            raise UsageError("psring: this process was forked from a worker, and is none: the model belongs to the worker")
+        self._frozen.check()
+        if self._buffers_to_send and self.training and self._syncs:
+            with torch.no_grad():
+                broadcast(self._world, self._buffers_to_send)
+
+    def _refuse_unsynced_step(self) -> None:
+        if not self._syncs:
+            raise UsageError("psring: optimizer.step() inside no_sync()")
+
+    @property
+    def require_backward_grad_sync(self) -> bool:
+        """False: backward passes accumulate, as inside no_sync(). DDP's name."""
+        return self._syncs
+
+    @require_backward_grad_sync.setter
+    def require_backward_grad_sync(self, value: bool) -> None:
+        self._syncs = bool(value)
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside accumulate whole gradients on this worker, and exchange nothing; the next one outside
+        exchanges their sum."""
+        before, self._syncs = self._syncs, False
+        try:
+            yield
+        finally:
+            self._syncs = before
+
+    def memory(self) -> dict[str, Booked]:
+        """The bytes that this worker's job has booked by purpose: now, and at their peak."""
+        return booked_by_purpose(self.job)
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+        """Refuses a function of nn.Module that would replace parameters, such as that of `double()`."""
+        probe = torch.zeros(1, device="cpu")
+        if fn(probe).data_ptr() != probe.data_ptr():
+            raise UsageError(f"psring: a {type(self).__name__} keeps its parameters where they are: convert the module before")
+        return self
+
+    def __deepcopy__(self, _memo: Any) -> NoReturn:
+        raise UsageError(f"psring: a {type(self).__name__} cannot be copied: copy its module's state_dict()")
