@@ -29,6 +29,9 @@ class PythonChecks(unittest.TestCase):
     def test_style(self):
         self.check("ruff", "check", "--quiet", "--output-format", "concise")
 
+    def test_format(self):
+        self.check("ruff", "format", "--check", "--quiet", "python")
+
 
 if __name__ == "__main__":
     unittest.main()

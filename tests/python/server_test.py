@@ -333,7 +333,7 @@ def closed_while_handling(rank: int) -> int | None:
     return None if coordinator is None else coordinator._process.returncode
 
 
-def without_libraries(rank: int, programs: str, folder: str) -> tuple[str, bool, list[str]]:
+def without_library(rank: int, programs: str, folder: str) -> tuple[str, bool, list[str]]:
     """What is said where psring-server cannot be loaded, whether it came at once, and what is left."""
     os.environ["PSRING_BIN"] = programs
     tempfile.tempdir = folder
@@ -406,14 +406,18 @@ def far(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
 class ParameterServerTest(unittest.TestCase):
     def test_a_server_that_cannot_start_is_named_at_once(self):
         with tempfile.TemporaryDirectory() as programs, tempfile.TemporaryDirectory() as folder:
-            os.symlink(os.path.join(os.environ["PSRING_BIN"], "psring"), os.path.join(programs, "psring"))
+            real = os.environ["PSRING_BIN"]
+            os.symlink(os.path.join(real, "psring"), os.path.join(programs, "psring"))
+            damaged = os.path.join(programs, "libzmq.so.5")
             server = os.path.join(programs, "psring-server")
-            with open(server, "w") as file:
-                file.write("#!/bin/sh\necho 'psring-server: libfmt.so.9: cannot open shared object file' >&2\nexit 127\n")
+            with open(damaged, "w"), open(server, "w") as file:
+                file.write(f'#!/bin/sh\nLD_LIBRARY_PATH={programs} exec {real}/psring-server "$@"\n')
             os.chmod(server, 0o755)
-            first, second = workers(without_libraries, programs, folder)
+            first, second = workers(without_library, programs, folder)
         self.assertRegex(
-            first[0], "^DataError: .*: server [01] ended with status 127: libfmt.so.9: cannot open shared object file$"
+            first[0],
+            "^DataError: .*: server [01] ended with status 127: .*: error while loading shared libraries: "
+            f"{damaged}: file too short$",
         )
         self.assertRegex(second[0], "^PeerLostError: ")
         self.assertEqual((first[1:], second[1]), ((True, []), True))
