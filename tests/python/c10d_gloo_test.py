@@ -284,6 +284,13 @@ class ProcessGroupGloo(Ranked):
                 pg.reduce(most, target, dist.ReduceOp.MAX).wait()
                 equal(total, float(size * (size - 1) // 2 if rank == target else rank))
                 equal(most, float(size - 1 if rank == target else rank))
+                named = torch.tensor([float(rank)])  # by the names of PyTorch's own groups
+                pg.reduce(named, root=target, op=dist.ReduceOp.MIN).wait()
+                equal(named, 0.0 if rank == target else float(rank))
+                pg.broadcast(named.fill_(rank), root=target).wait()
+                equal(named, float(target))
+                pg.allreduce(named, op=dist.ReduceOp.SUM).wait()
+                equal(named, float(target * size))
 
         self.each(call)
 

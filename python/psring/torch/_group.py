@@ -86,10 +86,12 @@ class ProcessGroup(dist.ProcessGroup):
     def _vector_work(self, work: Work, vector: Vector) -> GroupWork:
         return self._work([work], [vector.tensor], vector.after)
 
-    def allreduce(self, tensors: Tensors | torch.Tensor, opts: Any = None) -> GroupWork:
+    def allreduce(  # type: ignore[override]
+        self, tensors: Tensors | torch.Tensor, opts: Any = None, *, op: Any = None
+    ) -> GroupWork:
         vector = Vector(one(tensors))
-        op = vector.op(option(opts, "reduceOp", dist.ReduceOp.SUM), self.group.size)
-        work = self.group.all_reduce_at(vector.at, vector.count, vector.kind, op, vector)
+        how = vector.op(option(opts if op is None else op, "reduceOp", dist.ReduceOp.SUM), self.group.size)
+        work = self.group.all_reduce_at(vector.at, vector.count, vector.kind, how, vector)
         return self._vector_work(work, vector)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> GroupWork:
@@ -98,16 +100,20 @@ class ProcessGroup(dist.ProcessGroup):
         works = [self.group.all_reduce_at(v.at, v.count, v.kind, v.op(op, self.group.size), v) for v in vectors]
         return self._work(works, list(tensors), stores(vectors))
 
-    def broadcast(self, tensors: Tensors | torch.Tensor, opts: Any = None) -> GroupWork:
+    def broadcast(  # type: ignore[override]
+        self, tensors: Tensors | torch.Tensor, opts: Any = None, *, root: int | None = None
+    ) -> GroupWork:
         vector = Vector(one(tensors), moves_only=True)
-        root = self._root(opts)
-        work = self.group.broadcast_at(vector.at, vector.count, vector.kind, root, vector)
+        source = self._root(opts, root)
+        work = self.group.broadcast_at(vector.at, vector.count, vector.kind, source, vector)
         return self._vector_work(work, vector)
 
-    def reduce(self, tensors: Tensors | torch.Tensor, opts: Any = None, op: Any = dist.ReduceOp.SUM) -> GroupWork:
+    def reduce(  # type: ignore[override]
+        self, tensors: Tensors | torch.Tensor, opts: Any = None, op: Any = dist.ReduceOp.SUM, *, root: int | None = None
+    ) -> GroupWork:
         """Only the root's tensor changes. The short form gives the root in place of options, and the reduction after it."""
         tensor = one(tensors)
-        is_root = self.group.rank == self._root(opts)
+        is_root = self.group.rank == self._root(opts, root)
         vector = Vector(tensor if is_root else tensor.detach().clone())
         op = vector.op(getattr(opts, "reduceOp", op), self.group.size)
         work = self.group.all_reduce_at(vector.at, vector.count, vector.kind, op, vector)
@@ -326,8 +332,8 @@ class ProcessGroup(dist.ProcessGroup):
 
         return self._work([work], [vector.tensor], vector.after, rank)
 
-    def _root(self, opts: Any) -> int:
-        root: int = option(opts, "rootRank", 0)
+    def _root(self, opts: Any, given: int | None = None) -> int:
+        root: int = option(opts if given is None else given, "rootRank", 0)
         if not 0 <= root < self.group.size:
             raise UsageError(f"psring: the root is rank {root} of {self.group.size} ranks")
         if getattr(opts, "rootTensor", 0) != 0:  # only some of torch's options have it
