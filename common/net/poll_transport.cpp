@@ -14,6 +14,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/fd.h>
+#include <psring/common/base/patience.h>
 #include <psring/common/base/processors.h>
 #include <psring/common/net/channel.h>
 
@@ -29,10 +30,6 @@ namespace {
 /// computing thread can last milliseconds, while a sleeper would be woken at once; such a spin counts as a failure,
 /// too.
 constexpr Nanoseconds kSpin = std::chrono::microseconds(120);
-/// After kDoubtAfter failed spins in a row, the peer may need this processor: then only one of kTryAgain receives
-/// spins, in case the situation has changed.
-constexpr unsigned kDoubtAfter = 4;
-constexpr unsigned kTryAgain = 32;
 constexpr int kPausesPerTry = 4;
 
 bool all_leave_process(const std::vector<std::unique_ptr<Channel>>& channels) {
@@ -106,8 +103,6 @@ class PollTransport final : public Transport {
     const std::string& operation = start_up ? start_up_ : operations_[static_cast<std::size_t>(header.type)];
     ledger_.add(direction, operation, peer, header.payload_bytes, channel.framing_bytes(header.payload_bytes));
   }
-  bool hopeful() const { return misses_ < kDoubtAfter || misses_ % kTryAgain == 0; }
-  Nanoseconds patience() const { return hopeful() ? spin_ : Nanoseconds(0); }
   bool take_wake();
   bool may_have_room();
   std::optional<Message> try_all();
@@ -129,7 +124,7 @@ class PollTransport final : public Transport {
   std::map<Peer, PeerState> peers_;
   std::size_t next_ = 0;    ///< the channel to try first
   bool in_flight_ = false;  ///< sent bytes may not have left yet
-  unsigned misses_ = 0;     ///< consecutive spins that ended in sleep, or too late
+  Patience patience_;
 
   std::atomic<bool> woken_{false};
 };
@@ -159,20 +154,20 @@ std::optional<Message> PollTransport::receive(Moment deadline) {
   for (;;) {
     if (take_wake()) return std::nullopt;
     if (std::optional<Message> message = try_all()) {
-      if (spin_until && !slept) misses_ = clock.now() < *spin_until ? 0 : misses_ + 1;
+      if (spin_until && !slept) patience_.learn(clock.now() < *spin_until);
       return message;
     }
     const Moment now = clock.now();
     if (now >= deadline || (busy && may_have_room())) return std::nullopt;
     busy = false;
-    if (!spin_until) spin_until = now + patience();
+    if (!spin_until) spin_until = now + (patience_.hopeful() ? spin_ : Nanoseconds(0));
     if (now < *spin_until) {
       for (int i = 0; i < kPausesPerTry; ++i) _mm_pause();
       ::sched_yield();
     } else if (!arm_all()) {
       busy = true;
     } else {
-      misses_ += slept ? 0 : 1;
+      if (!slept) patience_.learn(false);
       slept = true;
       sleep(deadline);
     }

@@ -7,6 +7,7 @@
 #include <sched.h>
 
 #include <psring/common/base/clock.h>
+#include <psring/common/base/patience.h>
 #include <psring/ring/shm/control.h>
 
 namespace psring::ring {
@@ -35,18 +36,20 @@ class ShmBells {
 
   /// Spins briefly, then yields for a while; returns true as soon as `ready` does, false if it never did.
   template <class Ready>
-  bool spin(Ready ready) const {
+  bool spin(Ready ready) {
     for (unsigned i = 0; i < pauses_; ++i) {
       if (ready()) return true;
       _mm_pause();
     }
     const SystemClock clock;
-    const Moment limit = clock.now() + kYieldFor;
-    while (clock.now() < limit) {
+    const Moment limit = clock.now() + (patience_.hopeful() ? kYieldFor : Nanoseconds(0));
+    bool done = false;
+    while (!done && clock.now() < limit) {
       ::sched_yield();
-      if (ready()) return true;
+      done = ready();
     }
-    return false;
+    patience_.learn(done && clock.now() < limit);
+    return done;
   }
 
   static constexpr Nanoseconds kSleep = std::chrono::milliseconds(20);  ///< then a rank checks whether its peers live
@@ -59,6 +62,7 @@ class ShmBells {
   const std::size_t rank_;
   const std::size_t size_;
   const unsigned pauses_;
+  Patience patience_;
   bool all_fence_ = false;  ///< all ranks are known to fence all processes before they sleep
 };
 

@@ -134,11 +134,16 @@ std::string Engine::doing(Flight& flight) {
 
 bool Engine::spin(Flight& flight) {
   const Moment begin = clock_.now();
+  const Moment yields_from = begin + (crowded_ ? Nanoseconds(0) : kSpin);
+  const Moment sleeps_from = patience_.hopeful() ? begin + kYield : yields_from;
   for (;;) {
-    if (test(flight)) return true;
-    const Nanoseconds waited = clock_.now() - begin;
-    if (waited > kYield) return false;
-    if (waited > kSpin || crowded_) {
+    const bool done = test(flight);
+    const Moment now = clock_.now();
+    if (done || now >= sleeps_from) {
+      if (now >= yields_from) patience_.learn(done && now < sleeps_from);
+      return done;
+    }
+    if (now >= yields_from) {
       ::sched_yield();
     } else {
       for (int i = 0; i < 16; ++i) _mm_pause();

@@ -16,6 +16,7 @@
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/patience.h>
 #include <psring/ring/element.h>
 #include <psring/ring/process_group.h>
 #include <psring/ring/work.h>
@@ -133,6 +134,7 @@ class Engine {
   ring::InnerGroup* const inner_;  ///< the world, if it can tell when there is news; otherwise null
   const std::function<void()> check_;
   const SystemClock clock_;
+  Patience patience_;
   const bool crowded_;  ///< more ranks than processors: a spinning thread may keep the awaited one from running
 
   std::atomic<unsigned> entering_{0};       ///< threads that want the lock

@@ -12,6 +12,7 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/extension.h>
 #include <psring/common/base/layout.h>
+#include <psring/common/base/patience.h>
 #include <psring/common/base/pieces.h>
 #include <psring/common/base/processors.h>
 #include <psring/common/base/rng.h>
@@ -191,4 +192,17 @@ TEST_CASE("a CPU quota leaves as many processors as it pays for in whole") {
   CHECK(usable_processors(4, 0.5) == 1);
   CHECK(usable_processors(0, {}) == 1);
   CHECK(usable_processors() >= 1);
+}
+
+TEST_CASE("waits that fail in a row end the yielding, but for a few that try again") {
+  Patience patience;
+  std::vector<bool> yields;
+  for (int i = 0; i < 70; ++i) {
+    yields.push_back(patience.hopeful());
+    patience.learn(false);
+  }
+  CHECK(std::count(yields.begin(), yields.end(), true) == 4 + 2);
+  CHECK((yields[3] && !yields[4] && yields[32] && !yields[33] && yields[64]));
+  patience.learn(true);
+  CHECK(patience.hopeful());
 }
