@@ -21,19 +21,19 @@ constexpr int kRetryMs = 10;
 
 }  // namespace
 
-/// The locks that this process holds. A forked process inherits their descriptors, and would keep the locks when this
-/// one has ended: PyTorch's DataLoader leaves such processes for seconds. So they are closed there.
-struct FolderLock::Held {
+/// The folders that this process has open to lock them. A forked process inherits the descriptors, and would keep the locks
+/// when this one has ended: PyTorch's DataLoader leaves such processes for seconds. So it closes them at once.
+struct FolderLock::Open {
   std::mutex mutex;
   std::vector<FolderLock*> locks;
 
-  static Held& of_process() {
-    static Held& held = [] -> Held& {
+  static Open& of_process() {
+    static Open& open = [] -> Open& {
       ::pthread_atfork([] { of_process().mutex.lock(); }, [] { of_process().mutex.unlock(); },
                        [] { of_process().leave_to_parent(); });
-      return *new Held;  // never destroyed: a process may fork while it ends
+      return *new Open;  // never destroyed: a process may fork while it ends
     }();
-    return held;
+    return open;
   }
 
   void leave_to_parent() {
@@ -43,32 +43,34 @@ struct FolderLock::Held {
   }
 };
 
+FolderLock::Registration::Registration(FolderLock* added) : lock(added) {
+  Open& open = Open::of_process();
+  const std::lock_guard guard(open.mutex);
+  open.locks.push_back(lock);
+}
+
+FolderLock::Registration::~Registration() {
+  Open& open = Open::of_process();
+  const std::lock_guard guard(open.mutex);
+  std::erase(open.locks, lock);
+}
+
 FolderLock::FolderLock(const std::string& folder, const Deadline& deadline)
-    : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    : folder_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)), registration_(this) {
   if (!folder_) fail(ErrorKind::data, "{}: cannot open: {}", folder, std::generic_category().message(errno));
   // flock has no timeout. To interrupt its wait, a signal would have to be set up for the whole process.
-  for (const SystemClock clock; !take(); ::poll(nullptr, 0, kRetryMs)) {
+  for (const SystemClock clock; ::flock(folder_.get(), LOCK_EX | LOCK_NB) != 0; ::poll(nullptr, 0, kRetryMs)) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return;
     outcome_ = Outcome::in_use;
     deadline.check();
     if (clock.now() >= deadline.moment()) return;
   }
+  outcome_ = Outcome::taken;
 }
 
 FolderLock::~FolderLock() {
-  Held& held = Held::of_process();
-  const std::lock_guard guard(held.mutex);
-  if (std::erase(held.locks, this) > 0) ::flock(folder_.get(), LOCK_UN);
-}
-
-bool FolderLock::take() {
-  Held& held = Held::of_process();
-  const std::lock_guard guard(held.mutex);
-  if (::flock(folder_.get(), LOCK_EX | LOCK_NB) != 0) return false;
-  held.locks.push_back(this);
-  outcome_ = Outcome::taken;
-  return true;
+  if (outcome_ == Outcome::taken && folder_) ::flock(folder_.get(), LOCK_UN);
 }
 
 bool FolderLock::is_held_by_other(const std::string& folder) {

@@ -32,11 +32,16 @@ class FolderLock {
   static bool is_held_by_other(const std::string& folder);
 
  private:
-  struct Held;
-
-  bool take();
+  struct Open;
+  /// Makes a forked process close the folder.
+  struct Registration {
+    explicit Registration(FolderLock* lock);
+    ~Registration();
+    FolderLock* const lock;
+  };
 
   Fd folder_;
+  const Registration registration_;
   Outcome outcome_ = Outcome::unsupported;
 };
 

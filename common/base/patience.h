@@ -14,14 +14,14 @@ class Patience {
     const unsigned misses = misses_.load(std::memory_order_relaxed);
     return misses < kDoubtAfter || misses % kTryAgain == 0;
   }
-  /// After each wait, of any thread. `in_time`: what it waited for came while it was to yield.
+  /// After each wait that came to its yielding, or would have. `in_time`: what it waited for came meanwhile.
   void learn(bool in_time) {
     misses_.store(in_time ? 0 : misses_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
  private:
   static constexpr unsigned kDoubtAfter = 4;
-  static constexpr unsigned kTryAgain = 32;
+  static constexpr unsigned kTryAgain = 31;  ///< a prime: a step's waits repeat, and each of them gets its turn
 
   std::atomic<unsigned> misses_{0};  ///< consecutive failures; two threads may count as one
 };

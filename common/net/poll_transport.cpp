@@ -26,9 +26,7 @@ namespace {
 /// missing each other (measured at 4 KiB over ZeroMQ, push and pull, two processors: 127 to 270 us with 60 us, 124 to
 /// 140 us with 120 us).
 /// Each turn yields, because the peer, or ZeroMQ's thread, is often scheduled on this processor and would wait until
-/// the spin ends (shared memory: 33 us without the yield, 6 to 13 us with it; TCP: 240 and 120 us). A yield to a
-/// computing thread can last milliseconds, while a sleeper would be woken at once; such a spin counts as a failure,
-/// too.
+/// the spin ends (shared memory: 33 us without the yield, 6 to 13 us with it; TCP: 240 and 120 us).
 constexpr Nanoseconds kSpin = std::chrono::microseconds(120);
 constexpr int kPausesPerTry = 4;
 

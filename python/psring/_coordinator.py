@@ -17,7 +17,7 @@ from typing import IO
 
 from ._library import DataError, Error, TimeoutError, UsageError, folder_of_programs
 
-_KINDS: dict[int, type[Error]] = {2: UsageError, 3: DataError, 127: DataError}  # 127: a library is missing
+_KINDS: dict[int, type[Error]] = {2: UsageError, 3: DataError, 127: DataError}  # 127: the loader lacks a library
 
 
 def _drain(stream: IO[bytes]) -> None:

@@ -147,7 +147,7 @@ def load() -> ctypes.CDLL:
     try:
         library = ctypes.CDLL(str(found[0]))
     except OSError as error:
-        raise ImportError(f"psring: cannot load {found[0]}: {error}") from None
+        raise ImportError(f"psring: cannot load {found[0]}: {error}") from error
     library.psring_abi_version.restype = c_uint32
     if library.psring_abi_version() != ABI_VERSION:
         raise ImportError(

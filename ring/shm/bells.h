@@ -13,7 +13,7 @@
 namespace psring::ring {
 
 /// The way ranks wake each other. A rank that changes the control file rings. A rank that has nothing to do spins,
-/// yields, then sleeps on its own bell, a futex. A rank has one bell for all its groups, so that it sleeps for all at
+/// yields as long as Patience has hope, then sleeps on its own bell, a futex. A rank has one bell for all its groups, so that it sleeps for all at
 /// once.
 class ShmBells {
  public:
@@ -34,7 +34,7 @@ class ShmBells {
   void rest(std::uint32_t seen, Moment until);
   void leave() { own().sleeping.store(0, std::memory_order_relaxed); }
 
-  /// Spins briefly, then yields for a while; returns true as soon as `ready` does, false if it never did.
+  /// Spins briefly, then yields for a while if there is hope; returns true as soon as `ready` does, false if it never did.
   template <class Ready>
   bool spin(Ready ready) {
     for (unsigned i = 0; i < pauses_; ++i) {

@@ -8,15 +8,13 @@ is tested for MPI alone: --as mpi psring all_to_all
 """
 
 import argparse
-import collections
 import dataclasses
 import functools
 import os
-import sys
 import tempfile
-import time
-import types
 import unittest
+
+import c10d_run
 
 _parser = argparse.ArgumentParser(description="Runs PyTorch's own tests of process groups over a backend.")
 _parser.add_argument("--as", dest="role", default="gloo", choices=("gloo", "mpi"), help="what the tests believe")
@@ -27,11 +25,6 @@ OPTIONS = _parser.parse_args()
 FOLDER = tempfile.mkdtemp(prefix="c10d-")
 os.environ.update(BACKEND=OPTIONS.role, INIT_METHOD=f"file://{FOLDER}/init", TEMP_DIR=FOLDER)
 os.environ.setdefault("WORLD_SIZE", "4")
-try:
-    import expecttest  # noqa: F401
-except ImportError:  # PyTorch's tests inherit from its class, which adds what these cases do not use
-    sys.modules["expecttest"] = types.SimpleNamespace(TestCase=unittest.TestCase, ACCEPT=True)
-
 _dataclass = dataclasses.dataclass
 
 
@@ -71,28 +64,7 @@ class Cases(distributed_test.TestDistBackend, distributed_test.DistributedTest._
         self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
 
-def outcome(name):
-    result = unittest.TestResult()
-    begin = time.monotonic()
-    Cases(name).run(result)
-    seconds = time.monotonic() - begin
-    if result.skipped:
-        return "skipped", result.skipped[0][1], seconds
-    bad = result.errors + result.failures
-    return ("failed", bad[0][1].strip().splitlines()[-1], seconds) if bad else ("passed", "", seconds)
-
-
-def main():
-    names = [name for name in unittest.TestLoader().getTestCaseNames(Cases) if name != "runTest"]
-    if OPTIONS.parts:
-        names = [name for name in names if any(part in name for part in OPTIONS.parts)]
-    counts = collections.Counter()
-    for name in names:
-        how, why, seconds = outcome(name)
-        counts[how] += 1
-        print(f"{how}\t{name}\t{seconds:.1f} s\t{why}", flush=True)
-    print(", ".join(f"{count} {how}" for how, count in sorted(counts.items())))
-    sys.exit(1 if counts["failed"] else 0)
-
-
-main()
+names = [name for name in unittest.TestLoader().getTestCaseNames(Cases) if name != "runTest"]
+if OPTIONS.parts:
+    names = [name for name in names if any(part in name for part in OPTIONS.parts)]
+c10d_run.run(map(Cases, names))

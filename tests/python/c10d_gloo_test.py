@@ -291,6 +291,15 @@ class ProcessGroupGloo(Ranked):
                 equal(named, float(target))
                 pg.allreduce(named, op=dist.ReduceOp.SUM).wait()
                 equal(named, float(target * size))
+                refuses(lambda: pg.allreduce(named, dist.AllreduceOptions(), op=dist.ReduceOp.MAX))
+                everywhere = [torch.tensor([float(10 * r)]) for r in range(size)]
+                pg.scatter(named, everywhere if rank == target else [], root=target).wait()
+                equal(named, 10.0 * rank)
+                pg.gather(everywhere if rank == target else [], named + 1, root=target).wait()
+                if rank == target:
+                    equal(torch.cat(everywhere), torch.arange(size) * 10.0 + 1)
+                pg.reduce_scatter(named, [torch.tensor([float(rank)])] * size, op=dist.ReduceOp.MAX).wait()
+                equal(named, float(size - 1))
 
         self.each(call)
 

@@ -6,12 +6,10 @@ FOLDER: PyTorch's source, of the version that is installed
 What asks for gloo gets psring. The words of errors are not compared, their kinds are.
 """
 
-import collections
 import contextlib
 import importlib
 import os
 import sys
-import time
 import types
 import unittest
 from datetime import timedelta
@@ -19,14 +17,13 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+import c10d_run
 import psring.torch  # noqa: F401
 from psring.torch.backend import create
 
 FILE, PARTS = sys.argv[1], sys.argv[2:]
 sys.path.insert(0, os.path.dirname(os.path.abspath(FILE)))
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(FILE))))
-if importlib.util.find_spec("expecttest") is None:  # PyTorch's tests inherit from its class, and use nothing of it
-    sys.modules["expecttest"] = types.SimpleNamespace(TestCase=unittest.TestCase, ACCEPT=True)
 
 
 class Gloo:
@@ -76,23 +73,6 @@ def cases(suite):
             yield each
 
 
-def main():
-    counts = collections.Counter()
-    for case in cases(unittest.defaultTestLoader.loadTestsFromModule(tests)):
-        result = unittest.TestResult()
-        begin = time.monotonic()
-        with contextlib.redirect_stdout(sys.stderr):
-            case.run(result)
-        bad = result.errors + result.failures
-        how, why = "passed", ""
-        if result.skipped:
-            how, why = "skipped", result.skipped[0][1].splitlines()[0]
-        if bad:
-            how, why = "failed", bad[0][1].strip().splitlines()[-1]
-        counts[how] += 1
-        print(f"{how}\t{case.id().split('.', 1)[1]}\t{time.monotonic() - begin:.1f} s\t{why}", flush=True)
-    print(", ".join(f"{count} {how}" for how, count in sorted(counts.items())))
-
-
-if __name__ == "__main__":
-    main()
+if __name__ == "__main__":  # the ranks import this file, too
+    with contextlib.redirect_stdout(sys.stderr):
+        c10d_run.run(cases(unittest.defaultTestLoader.loadTestsFromModule(tests)))

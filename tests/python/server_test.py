@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import sys
 import tempfile
 import time
 import unittest
+from pathlib import Path
 from typing import Any, Callable
 
 try:
@@ -406,18 +408,23 @@ def far(left: dict[str, torch.Tensor], right: dict[str, torch.Tensor]) -> float:
 class ParameterServerTest(unittest.TestCase):
     def test_a_server_that_cannot_start_is_named_at_once(self):
         with tempfile.TemporaryDirectory() as programs, tempfile.TemporaryDirectory() as folder:
-            real = os.environ["PSRING_BIN"]
-            os.symlink(os.path.join(real, "psring"), os.path.join(programs, "psring"))
-            damaged = os.path.join(programs, "libzmq.so.5")
-            server = os.path.join(programs, "psring-server")
-            with open(damaged, "w"), open(server, "w") as file:
-                file.write(f'#!/bin/sh\nLD_LIBRARY_PATH={programs} exec {real}/psring-server "$@"\n')
-            os.chmod(server, 0o755)
-            first, second = workers(without_library, programs, folder)
+            # psring-server looks for its libraries beside itself; psring, by its link, beside the real one.
+            real, own = (Path(each) for each in (os.environ["PSRING_BIN"], os.path.join(programs, "bin")))
+            own.mkdir()
+            (own / "psring").symlink_to(real / "psring")
+            shutil.copy(real / "psring-server", own)
+            libraries = own.parent / "lib"
+            libraries.mkdir()
+            for library in (real.parent / "lib").iterdir():
+                (libraries / library.name).symlink_to(library)
+            damaged = libraries / "libzmq.so.5"
+            damaged.unlink(missing_ok=True)
+            damaged.touch()
+            first, second = workers(without_library, str(own), folder)
         self.assertRegex(
             first[0],
             "^DataError: .*: server [01] ended with status 127: .*: error while loading shared libraries: "
-            f"{damaged}: file too short$",
+            ".*/libzmq.so.5: file too short$",
         )
         self.assertRegex(second[0], "^PeerLostError: ")
         self.assertEqual((first[1:], second[1]), ((True, []), True))

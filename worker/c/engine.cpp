@@ -136,15 +136,16 @@ bool Engine::spin(Flight& flight) {
   const Moment begin = clock_.now();
   const Moment yields_from = begin + (crowded_ ? Nanoseconds(0) : kSpin);
   const Moment sleeps_from = patience_.hopeful() ? begin + kYield : yields_from;
-  for (;;) {
+  for (bool yielded = false;;) {
     const bool done = test(flight);
     const Moment now = clock_.now();
     if (done || now >= sleeps_from) {
-      if (now >= yields_from) patience_.learn(done && now < sleeps_from);
+      if (yielded || !done) patience_.learn(done && now < sleeps_from);
       return done;
     }
     if (now >= yields_from) {
       ::sched_yield();
+      yielded = true;
     } else {
       for (int i = 0; i < 16; ++i) _mm_pause();
     }

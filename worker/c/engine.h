@@ -134,9 +134,9 @@ class Engine {
   ring::InnerGroup* const inner_;  ///< the world, if it can tell when there is news; otherwise null
   const std::function<void()> check_;
   const SystemClock clock_;
-  Patience patience_;
   const bool crowded_;  ///< more ranks than processors: a spinning thread may keep the awaited one from running
 
+  Patience patience_;                       ///< of all threads
   std::atomic<unsigned> entering_{0};       ///< threads that want the lock
   std::atomic<bool> sleeps_locked_{false};  ///< the leader sleeps under the lock, until wake
   std::mutex news_mutex_;                   ///< taken last

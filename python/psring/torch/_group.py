@@ -90,7 +90,7 @@ class ProcessGroup(dist.ProcessGroup):
         self, tensors: Tensors | torch.Tensor, opts: Any = None, *, op: Any = None
     ) -> GroupWork:
         vector = Vector(one(tensors))
-        how = vector.op(option(opts if op is None else op, "reduceOp", dist.ReduceOp.SUM), self.group.size)
+        how = vector.op(option(opts, "reduceOp", dist.ReduceOp.SUM, op), self.group.size)
         work = self.group.all_reduce_at(vector.at, vector.count, vector.kind, how, vector)
         return self._vector_work(work, vector)
 
@@ -166,12 +166,12 @@ class ProcessGroup(dist.ProcessGroup):
     def allgather_into_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
         return self._joined([self._allgather_base(out, tensor) for out, tensor in zip(outputs, inputs)])
 
-    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> GroupWork:
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None, *, op: Any = None) -> GroupWork:
         """`outputs`: one tensor; `inputs`: a list with a tensor of its shape for each rank, or such a list in a list."""
         parts, tensor = lists(inputs, outputs)
         self._check_parts("reduce_scatter", parts, tensor)
         flat = torch.cat([on_host(part.detach().reshape(-1)) for part in parts])
-        return self._reduce_scatter(tensor, flat, opts)
+        return self._reduce_scatter(tensor, flat, opts, op)
 
     def _reduce_scatter_base(self, output: torch.Tensor, tensor: torch.Tensor, opts: Any = None) -> GroupWork:
         if tensor.numel() != output.numel() * self.group.size or output.dtype != tensor.dtype:
@@ -184,11 +184,11 @@ class ProcessGroup(dist.ProcessGroup):
     def reduce_scatter_tensor_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> GroupWork:
         return self._joined([self._reduce_scatter_base(out, tensor, opts) for out, tensor in zip(outputs, inputs)])
 
-    def _reduce_scatter(self, output: torch.Tensor, flat: torch.Tensor, opts: Any) -> GroupWork:
+    def _reduce_scatter(self, output: torch.Tensor, flat: torch.Tensor, opts: Any, op: Any = None) -> GroupWork:
         """`flat`: a copy of all parts, which is overwritten."""
         check(output)
         vector = Vector(flat)
-        op = vector.op(option(opts, "reduceOp", dist.ReduceOp.SUM), self.group.size)
+        how = vector.op(option(opts, "reduceOp", dist.ReduceOp.SUM, op), self.group.size)
 
         def take() -> None:
             vector.store()
@@ -196,11 +196,13 @@ class ProcessGroup(dist.ProcessGroup):
                 part = flat[self.group.rank * output.numel() : (self.group.rank + 1) * output.numel()]
                 output.copy_(part.view(output.shape))
 
-        work = self.group.reduce_scatter_at(vector.at, vector.count, None, vector.kind, op, vector)
+        work = self.group.reduce_scatter_at(vector.at, vector.count, None, vector.kind, how, vector)
         return self._work([work], [output], take)
 
-    def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> GroupWork:
-        root = self._root(opts)
+    def gather(  # type: ignore[override]
+        self, outputs: Any, inputs: Any, opts: Any = None, *, root: int | None = None
+    ) -> GroupWork:
+        root = self._root(opts, root)
         tensor = one(inputs)
         size, rank = self.group.size, self.group.rank
         out = inner(outputs) if rank == root else []
@@ -227,8 +229,10 @@ class ProcessGroup(dist.ProcessGroup):
 
         return self._work([work], list(out), unpack)
 
-    def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> GroupWork:
-        root = self._root(opts)
+    def scatter(  # type: ignore[override]
+        self, outputs: Any, inputs: Any, opts: Any = None, *, root: int | None = None
+    ) -> GroupWork:
+        root = self._root(opts, root)
         tensor = one(outputs)
         size, rank = self.group.size, self.group.rank
         parts = inner(inputs) if rank == root else []
@@ -333,7 +337,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._work([work], [vector.tensor], vector.after, rank)
 
     def _root(self, opts: Any, given: int | None = None) -> int:
-        root: int = option(opts if given is None else given, "rootRank", 0)
+        root: int = option(opts, "rootRank", 0, given)
         if not 0 <= root < self.group.size:
             raise UsageError(f"psring: the root is rank {root} of {self.group.size} ranks")
         if getattr(opts, "rootTensor", 0) != 0:  # only some of torch's options have it

@@ -22,7 +22,7 @@ from ._served import Served, Step
 from ._served_job import ServedJob, newest_of, servers_of
 from ._units import Policy, Unit, check_parameters, make_units, sort_by_calls
 from ._vector import broadcast
-from ._wrapper import Wrapper
+from ._wrapper import Untrained, Wrapper
 
 
 class ParameterServer(Wrapper):
@@ -121,7 +121,7 @@ class ParameterServer(Wrapper):
         self.job = self._served.job
         self._step = Step()
         self._hold(units, servers)
-        self._share_rest(self.job.world, broadcast_buffers and self._bsp)
+        self._untrained = Untrained(module, self.job.world, broadcast_buffers and self._bsp)
         self._start()
         self._passes = Passes(self._units, ahead, self._end_backward, self._refuse_early_pass)
         self._hook()
@@ -195,7 +195,8 @@ class ParameterServer(Wrapper):
     # --- a step ---
 
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
-        self._begin_forward()
+        self._refuse_forked()
+        self._untrained.begin_pass(self.training and self._syncs)
         return self._passes.forward(self.module, inputs, keywords)
 
     def _refuse_early_pass(self) -> None:

@@ -23,7 +23,7 @@ from ._sharded_state import ShardedState
 from ._shards import Shards
 from ._units import Policy, check_parameters, make_units, sort_by_calls
 from ._vector import broadcast
-from ._wrapper import Wrapper
+from ._wrapper import Untrained, Wrapper
 from .backend import process_group_of, split_all
 
 _ADVICE = (
@@ -74,12 +74,13 @@ class Sharded(Wrapper):
         require_elementwise(optimizer, elementwise)
         self.stage = stage
         self._group = process_group_of(process_group)
+        self._world = self._group.group  # for everything but the units' values and gradients
         self.job = self._group.job
         units = make_units(module, auto_wrap_policy)
         if not units:
             raise UsageError("psring: the module has no parameter to train")
-        broadcast(self._group.group, [p.data for unit in units for p in unit.parameters.values() if p.numel() > 0])
-        self._share_rest(self._group.group, broadcast_buffers)
+        broadcast(self._world, [p.data for unit in units for p in unit.parameters.values() if p.numel() > 0])
+        self._untrained = Untrained(module, self._world, broadcast_buffers)
         group_of = {id(p): n for n, group in enumerate(optimizer.param_groups) for p in group["params"]}
         sort_by_calls(units, module)
         traffic = split_all(self._group, _ADVICE)
@@ -122,7 +123,8 @@ class Sharded(Wrapper):
     # --- forward ---
 
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
-        self._begin_forward()
+        self._refuse_forked()
+        self._untrained.begin_pass(self.training and self._syncs)
         self._begin_gathers()
         return self._passes.forward(self.module, inputs, keywords)
 

@@ -132,21 +132,5 @@ def check_parameters(root: nn.Module) -> None:
             raise _refusal(f"{name}.weight", "has sparse gradients: make the embedding with sparse=False")
 
 
-class Frozen:
-    """The parameters that need no gradient: nothing exchanges them."""
-
-    def __init__(self, root: nn.Module) -> None:
-        self._parameters = {name: p for name, p in root.named_parameters() if not p.requires_grad}
-
-    def values(self) -> list[torch.Tensor]:
-        return [parameter.data for parameter in self._parameters.values() if parameter.numel() > 0]
-
-    def check(self) -> None:
-        """Refuses parameters that need a gradient by now."""
-        for name, parameter in self._parameters.items():
-            if parameter.requires_grad:
-                raise _refusal(name, "needs a gradient now, and did not when the module was wrapped: wrap it afterwards")
-
-
 def _refusal(name: str, fault: str) -> UsageError:
     return UsageError(f"psring: the parameter '{name}' {fault}")

@@ -145,8 +145,13 @@ class Vector:
         return known
 
 
-def option(opts: Any, name: str, standard: Any) -> Any:
-    """An option of a call: a member of torch's options, or the option itself, as the short forms of calls pass it."""
+def option(opts: Any, name: str, standard: Any, named: Any = None) -> Any:
+    """An option of a call: a member of torch's options, or the option itself, as the short forms of calls pass it, also by
+    name."""
+    if named is not None:
+        if opts is not None:
+            raise UsageError(f"psring: {name} is given twice: in the options, and by name")
+        return named
     if opts is None:
         return standard
     return getattr(opts, name, opts)

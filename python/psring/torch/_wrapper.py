@@ -1,4 +1,4 @@
-"""What ParameterServer and Sharded have in common: they wrap a module, as DDP does."""
+"""ParameterServer and Sharded wrap a module, as DDP does: this is the part of their interface that DDP has, too."""
 
 from __future__ import annotations
 
@@ -12,8 +12,31 @@ from torch import nn
 from .._accounts import Booked, booked_by_purpose
 from .._job import Group, Job
 from .._library import UsageError
-from ._units import Frozen
 from ._vector import broadcast
+
+
+class Untrained:
+    """The frozen parameters and the buffers of a module. All workers have rank 0's values, those of the buffers with each
+    forward pass of training if `broadcast_buffers`."""
+
+    def __init__(self, module: nn.Module, world: Group, broadcast_buffers: bool) -> None:
+        self._frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
+        self._world = world
+        buffers = [buffer for buffer in module.buffers() if buffer.numel() > 0]
+        broadcast(world, [*(p.data for p in self._frozen.values() if p.numel() > 0), *buffers])
+        self._buffers = buffers if broadcast_buffers else []
+
+    def begin_pass(self, training: bool) -> None:
+        """Refuses parameters that need a gradient by now; nothing exchanges them."""
+        for name, parameter in self._frozen.items():
+            if parameter.requires_grad:
+                raise UsageError(
+                    f"psring: the parameter '{name}' needs a gradient now, and did not when the module was wrapped: wrap it "
+                    "afterwards"
+                )
+        if training:
+            with torch.no_grad():
+                broadcast(self._world, self._buffers)
 
 
 class Wrapper(nn.Module):
@@ -26,23 +49,9 @@ class Wrapper(nn.Module):
         self.module = module
         self._syncs = True
 
-    def _share_rest(self, world: Group, broadcast_buffers: bool) -> None:
-        """All workers get rank 0's values of what is not trained: frozen parameters, and buffers. With broadcast_buffers, these
-        before each forward pass of training, too."""
-        self._world = world
-        self._frozen = Frozen(self.module)
-        buffers = [buffer for buffer in self.module.buffers() if buffer.numel() > 0]
-        broadcast(world, [*self._frozen.values(), *buffers])
-        self._buffers_to_send = buffers if broadcast_buffers else []
-
-    def _begin_forward(self) -> None:
-        """Checks that this process may make a forward pass, and gets rank 0's buffers."""
+    def _refuse_forked(self) -> None:
         if not self.job.is_member():
             raise UsageError("psring: this process was forked from a worker, and is none: the model belongs to the worker")
-        self._frozen.check()
-        if self._buffers_to_send and self.training and self._syncs:
-            with torch.no_grad():
-                broadcast(self._world, self._buffers_to_send)
 
     def _refuse_unsynced_step(self) -> None:
         if not self._syncs:
@@ -59,8 +68,8 @@ class Wrapper(nn.Module):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backward passes inside accumulate whole gradients on this worker, and exchange nothing; the next one outside
-        exchanges their sum."""
+        """Backward passes inside accumulate whole gradients on this worker, and exchange none; the next one outside exchanges
+        their sum."""
         before, self._syncs = self._syncs, False
         try:
             yield

@@ -202,7 +202,7 @@ TEST_CASE("waits that fail in a row end the yielding, but for a few that try aga
     patience.learn(false);
   }
   CHECK(std::count(yields.begin(), yields.end(), true) == 4 + 2);
-  CHECK((yields[3] && !yields[4] && yields[32] && !yields[33] && yields[64]));
+  CHECK((yields[3] && !yields[4] && yields[31] && !yields[32] && yields[62]));
   patience.learn(true);
   CHECK(patience.hopeful());
 }
