@@ -21,8 +21,8 @@ constexpr int kRetryMs = 10;
 
 }  // namespace
 
-/// The folders that this process has open to lock them. A forked process inherits the descriptors, and would keep the locks
-/// when this one has ended: PyTorch's DataLoader leaves such processes for seconds. So it closes them at once.
+/// The folders that this process has open to lock them. A forked process inherits the descriptors, and would keep the
+/// locks when this one has ended: PyTorch's DataLoader leaves such processes for seconds. So it closes them at once.
 struct FolderLock::Open {
   std::mutex mutex;
   std::vector<FolderLock*> locks;

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include <immintrin.h>
-#include <sched.h>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/patience.h>
@@ -13,8 +12,8 @@
 namespace psring::ring {
 
 /// The way ranks wake each other. A rank that changes the control file rings. A rank that has nothing to do spins,
-/// yields as long as Patience has hope, then sleeps on its own bell, a futex. A rank has one bell for all its groups, so that it sleeps for all at
-/// once.
+/// yields as long as Patience has hope, then sleeps on its own bell, a futex. A rank has one bell for all its groups,
+/// so that it sleeps for all at once.
 class ShmBells {
  public:
   /// `bells`: the group's ranks in the world's part of the control file. `crowded`: more ranks than processors.
@@ -34,7 +33,8 @@ class ShmBells {
   void rest(std::uint32_t seen, Moment until);
   void leave() { own().sleeping.store(0, std::memory_order_relaxed); }
 
-  /// Spins briefly, then yields for a while if there is hope; returns true as soon as `ready` does, false if it never did.
+  /// Spins briefly, then yields for a while if there is hope; returns true as soon as `ready` does, false if it never
+  /// did.
   template <class Ready>
   bool spin(Ready ready) {
     for (unsigned i = 0; i < pauses_; ++i) {
@@ -42,13 +42,15 @@ class ShmBells {
       _mm_pause();
     }
     const SystemClock clock;
-    const Moment limit = clock.now() + (patience_.hopeful() ? kYieldFor : Nanoseconds(0));
+    const bool hopeful = patience_.hopeful();
+    const Moment limit = clock.now() + kYieldFor;
     bool done = false;
-    while (!done && clock.now() < limit) {
-      ::sched_yield();
+    bool brief = hopeful;
+    while (!done && brief && clock.now() < limit) {
+      brief = yield_briefly();
       done = ready();
     }
-    patience_.learn(done && clock.now() < limit);
+    if (done || !brief) patience_.learn(brief);
     return done;
   }
 

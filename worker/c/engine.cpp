@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 #include <immintrin.h>
-#include <sched.h>
 
 #include <psring/common/base/processors.h>
 #include <psring/ring/call.h>
@@ -135,16 +134,18 @@ std::string Engine::doing(Flight& flight) {
 bool Engine::spin(Flight& flight) {
   const Moment begin = clock_.now();
   const Moment yields_from = begin + (crowded_ ? Nanoseconds(0) : kSpin);
-  const Moment sleeps_from = patience_.hopeful() ? begin + kYield : yields_from;
-  for (bool yielded = false;;) {
+  const Moment sleeps_from = begin + kYield;
+  bool yielded = false;
+  bool brief = patience_.hopeful();
+  for (;;) {
     const bool done = test(flight);
     const Moment now = clock_.now();
-    if (done || now >= sleeps_from) {
-      if (yielded || !done) patience_.learn(done && now < sleeps_from);
+    if (done || now >= sleeps_from || (now >= yields_from && !brief)) {
+      if (!brief || (done && yielded)) patience_.learn(brief);
       return done;
     }
     if (now >= yields_from) {
-      ::sched_yield();
+      brief = yield_briefly();
       yielded = true;
     } else {
       for (int i = 0; i < 16; ++i) _mm_pause();
