@@ -8,8 +8,6 @@ is tested for MPI alone: --as mpi psring all_to_all
 """
 
 import argparse
-import dataclasses
-import functools
 import os
 import tempfile
 import unittest
@@ -25,22 +23,6 @@ OPTIONS = _parser.parse_args()
 FOLDER = tempfile.mkdtemp(prefix="c10d-")
 os.environ.update(BACKEND=OPTIONS.role, INIT_METHOD=f"file://{FOLDER}/init", TEMP_DIR=FOLDER)
 os.environ.setdefault("WORLD_SIZE", "4")
-_dataclass = dataclasses.dataclass
-
-
-def _hashable_dataclass(made=None, **options):
-    """PyTorch 1.13 gives fields defaults without a hash, which Python refuses from 3.11 on."""
-    if made is None:
-        return functools.partial(_hashable_dataclass, **options)
-    return _dataclass(made, **{"unsafe_hash": "__hash__" not in vars(made), **options})
-
-
-dataclasses.dataclass = _hashable_dataclass
-try:
-    import torch.distributed._shard.sharded_tensor
-finally:
-    dataclasses.dataclass = _dataclass
-
 import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed import distributed_test

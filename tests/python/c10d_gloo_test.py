@@ -11,6 +11,7 @@ except ImportError:
     sys.exit(0)
 
 import torch.distributed as dist
+from torch.utils._pytree import tree_map
 
 import psring.torch  # noqa: F401
 from c10d_calls import Ranked, equal, options, refuses, root
@@ -140,9 +141,42 @@ class ProcessGroupGloo(Ranked):
 
         self.each(call)
 
+    def test_allreduce_coalesced_of_one_tensor_twice(self):
+        def call(pg, rank, size):
+            for op, expected in ((dist.ReduceOp.SUM, 10.0), (dist.ReduceOp.AVG, 2.0)):
+                for dtype in (torch.float32, torch.int64):
+                    t = torch.tensor([rank + 1], dtype=dtype)
+                    opts = options(dist.AllreduceCoalescedOptions, reduceOp=op)
+                    pg.allreduce_coalesced([t, t, t], opts).wait()
+                    equal(t, 2.5 if op == dist.ReduceOp.AVG and dtype.is_floating_point else expected)
+
+        self.each(call)
+
     def test_sparse_allreduce_is_refused(self):
         def call(pg, rank, size):
             refuses(lambda: pg.allreduce([torch.eye(3).to_sparse()]))
+
+        self.each(call)
+
+    def test_a_tensor_that_handles_its_own_operations_is_refused(self):
+        """PyTorch 1.13 gives it to a backend of Python as it is: its memory is not its values."""
+
+        class Wrapped(torch.Tensor):
+            @staticmethod
+            def __new__(cls, inner):
+                made = torch.Tensor._make_subclass(cls, inner)
+                made.inner = inner
+                return made
+
+            @classmethod
+            def __torch_dispatch__(cls, function, kinds, arguments=(), keywords=None):
+                if "c10d" in str(function):  # PyTorch 2 asks the tensor
+                    raise NotImplementedError(str(function))
+                inner = tree_map(lambda each: each.inner if isinstance(each, Wrapped) else each, arguments)
+                return function(*inner, **(keywords or {}))
+
+        def call(pg, rank, size):
+            refuses(lambda: pg.allreduce([Wrapped(torch.ones(2))]), lambda: pg.broadcast([Wrapped(torch.ones(2))]))
 
         self.each(call)
 
@@ -158,6 +192,7 @@ class ProcessGroupGloo(Ranked):
                 lambda: pg.scatter([], mine, at(0)),
                 lambda: pg.scatter([t], [] if rank == 0 else [[t] * size], at(0)),
                 lambda: pg.scatter([t], [[t] * (size - 1)], at(rank)),
+                lambda: pg.scatter([t], [[t] * size, [t] * size], at(rank)),
                 lambda: pg.scatter([t], [[t.double()] * size], at(rank)),
             )
 
@@ -188,6 +223,7 @@ class ProcessGroupGloo(Ranked):
                 lambda: pg.gather(mine, [], at(0)),
                 lambda: pg.gather([] if rank == 0 else [[t] * size], [t], at(0)),
                 lambda: pg.gather([[t] * (size + 1)], [t], at(rank)),
+                lambda: pg.gather([[t] * size, [t] * size], [t], at(rank)),
                 lambda: pg.gather([[t.double()] * size], [t], at(rank)),
             )
 

@@ -1,6 +1,8 @@
 """Runs tests that PyTorch has written: a line for each, and a count."""
 
 import collections
+import dataclasses
+import functools
 import sys
 import time
 import types
@@ -10,6 +12,22 @@ try:
     import expecttest  # noqa: F401
 except ImportError:  # PyTorch's tests inherit from its class, which adds what these cases do not use
     sys.modules["expecttest"] = types.SimpleNamespace(TestCase=unittest.TestCase, ACCEPT=True)
+
+_dataclass = dataclasses.dataclass
+
+
+def _hashable_dataclass(made=None, **options):
+    """PyTorch 1.13 gives fields defaults without a hash, which Python refuses from 3.11 on."""
+    if made is None:
+        return functools.partial(_hashable_dataclass, **options)
+    return _dataclass(made, **{"unsafe_hash": "__hash__" not in vars(made), **options})
+
+
+dataclasses.dataclass = _hashable_dataclass
+try:
+    import torch.distributed._shard.sharded_tensor  # noqa: F401
+finally:
+    dataclasses.dataclass = _dataclass
 
 
 class Lines(unittest.TestResult):

@@ -11,7 +11,7 @@ from torch import distributed as dist
 
 from .._job import Group, Job, Work
 from .._library import UsageError
-from ._vector import Tensors, Vector, check, inner, lists, on_host, one, option, stores
+from ._vector import Tensors, Vector, check, distinct, inner, lists, on_host, one, option, stores
 from ._work import Completer, GroupWork, KeptWorks
 
 
@@ -95,7 +95,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._vector_work(work, vector)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> GroupWork:
-        vectors = [Vector(tensor) for tensor in tensors]
+        vectors = distinct(tensors)
         op = option(opts, "reduceOp", dist.ReduceOp.SUM)
         works = [self.group.all_reduce_at(v.at, v.count, v.kind, v.op(op, self.group.size), v) for v in vectors]
         return self._work(works, list(tensors), stores(vectors))

@@ -61,6 +61,10 @@ def check(tensor: torch.Tensor) -> None:
         raise NotImplementedError(f"psring: a tensor with the layout {tensor.layout}; it moves strided tensors only")
     if tensor.is_quantized:
         raise NotImplementedError("psring: a quantized tensor")
+    if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:  # its memory need not be its values
+        raise NotImplementedError(
+            f"psring: a tensor of the class {type(tensor).__name__}, which handles its own operations: give its plain tensor"
+        )
 
 
 def _host_memory(like: torch.Tensor) -> torch.Tensor:
@@ -85,12 +89,12 @@ class Vector:
 
     __slots__ = ("tensor", "host", "kind", "count", "divisor")
 
-    def __init__(self, tensor: torch.Tensor, moves_only: bool = False, reads: bool = True) -> None:
+    def __init__(self, tensor: torch.Tensor, moves_only: bool = False, reads: bool = True, copies: bool = False) -> None:
         check(tensor)
         self.tensor = tensor
         self.divisor = 1  # of a sum that is to be a mean
         host = tensor.detach()
-        if host.device.type != "cpu" or not host.is_contiguous():
+        if copies or host.device.type != "cpu" or not host.is_contiguous():
             if reads:
                 host = on_host(host).contiguous()
             else:
@@ -159,13 +163,15 @@ def option(opts: Any, name: str, standard: Any, named: Any = None) -> Any:
 
 def inner(lists: Any) -> Tensors:
     """The list of tensors, which torch passes in a list."""
-    tensors: Tensors = lists if len(lists) == 0 or isinstance(lists[0], torch.Tensor) else lists[0]
-    return tensors
+    if len(lists) == 0 or isinstance(lists[0], torch.Tensor):
+        tensors: Tensors = lists
+        return tensors
+    if len(lists) > 1:
+        raise UsageError(f"psring: {len(lists)} lists of tensors; a rank takes part with one")
+    return inner(lists[0])
 
 
 def lists(many: Any, single: Any) -> tuple[Tensors, torch.Tensor]:
-    if not isinstance(many, torch.Tensor) and len(many) > 1 and not isinstance(many[0], torch.Tensor):
-        raise UsageError(f"psring: {len(many)} lists of tensors; a rank takes part with one")
     return inner(many), one(single)
 
 
@@ -177,6 +183,16 @@ def broadcast(group: Group, tensors: Sequence[torch.Tensor]) -> None:
         if bytes_.data_ptr() != tensor.data_ptr():
             with torch.no_grad():
                 tensor.copy_(bytes_)
+
+
+def distinct(tensors: Sequence[torch.Tensor]) -> list[Vector]:
+    """Vectors of tensors that are reduced in place, one after another: a tensor that is given again is not reduced twice."""
+    seen: set[int] = set()
+    vectors = []
+    for tensor in tensors:
+        vectors.append(Vector(tensor, copies=tensor.data_ptr() in seen))
+        seen.add(tensor.data_ptr())
+    return vectors
 
 
 def stores(vectors: list[Vector]) -> Callable[[], None] | None:
