@@ -181,7 +181,7 @@ std::map<std::string, KernelTime> codec_times(std::size_t elements, Device& devi
   copy(ConstElements(random_values(elements, 13, -0.5F)), values.elements(DType::f32));
   std::map<std::string, KernelTime> times;
   for (const char* name : {"bf16", "int8", "sign", "top-k", "random-k"}) {
-    const auto codec = optim::make_device_codec(name, true, device, memory);
+    const auto codec = optim::make_device_codec(name, true, device);
     Buffer bytes(codec->bytes(elements), Category::communication, memory, device);
     Buffer read(values.size_bytes(), Category::communication, memory, device);
     const Elements coded = bytes.elements(DType::u8);

@@ -18,17 +18,19 @@ set(PSRING_CUDA_SOURCES
   optim/cuda/apply.cu
   optim/cuda/codec.cpp
   optim/cuda/compress.cu
+  optim/cuda/top_k.cu
   ring/cuda/communicator.cpp
   ring/cuda/nccl_calls.cpp
   ring/cuda/nccl_group.cpp
   ring/cuda/watchdog.cpp
   worker/model/cuda/activations.cu
   worker/model/cuda/attention.cu
+  worker/model/cuda/columns.cu
+  worker/model/cuda/digest.cu
   worker/model/cuda/embedding.cu
-  worker/model/cuda/flash_attention.cu
   worker/model/cuda/loss.cu
+  worker/model/cuda/norm.cu
   worker/model/cuda/products.cpp
-  worker/model/cuda/rows.cu
   worker/model/cuda/tensor_kernels.cpp)
 list(TRANSFORM PSRING_CUDA_SOURCES PREPEND ${PROJECT_SOURCE_DIR}/)
 
@@ -78,6 +80,17 @@ endif()
 enable_language(CUDA)
 if(PSRING_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${PSRING_CCACHE})
+endif()
+# Fused attention needs cuDNN, and the headers of its frontend, which scripts/setup test brings.
+find_library(PSRING_CUDNN_LIBRARY cudnn HINTS ${CUDAToolkit_LIBRARY_DIR})
+find_path(PSRING_CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+file(GLOB site_packages ${PROJECT_SOURCE_DIR}/build/pypi/lib/python3*/site-packages/include)
+find_path(PSRING_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h HINTS ${site_packages})
+if(PSRING_CUDNN_LIBRARY AND PSRING_CUDNN_INCLUDE AND PSRING_CUDNN_FRONTEND_INCLUDE)
+  set(PSRING_CUDNN_FOUND ON)
+else()
+  set(PSRING_CUDNN_FOUND OFF)
+  message(STATUS "attention without cuDNN, some ten times slower: PSRING_CUDNN_LIBRARY, PSRING_CUDNN_INCLUDE or PSRING_CUDNN_FRONTEND_INCLUDE is not found")
 endif()
 set(PSRING_CUDA_FOUND ON)
 message(STATUS "psring with CUDA ${CUDAToolkit_VERSION}, NCCL ${PSRING_NCCL_LIBRARY}")

@@ -1,6 +1,14 @@
 # The module; see PsringCuda.cmake. Included where psring's libraries are known.
 add_library(psring_cuda MODULE ${PSRING_CUDA_SOURCES} ${PROJECT_SOURCE_DIR}/optim/cuda/module.cpp
   ${PROJECT_SOURCE_DIR}/ring/cuda/module.cpp ${PROJECT_SOURCE_DIR}/worker/model/cuda/module.cpp)
+if(PSRING_CUDNN_FOUND)
+  target_sources(psring_cuda PRIVATE ${PROJECT_SOURCE_DIR}/worker/model/cuda/fused_attention.cpp)
+  target_include_directories(psring_cuda SYSTEM PRIVATE ${PSRING_CUDNN_INCLUDE} ${PSRING_CUDNN_FRONTEND_INCLUDE})
+  target_compile_definitions(psring_cuda PRIVATE CUDNN_FRONTEND_SKIP_JSON_LIB)
+  target_link_libraries(psring_cuda PRIVATE ${PSRING_CUDNN_LIBRARY})
+else()
+  target_sources(psring_cuda PRIVATE ${PROJECT_SOURCE_DIR}/worker/model/cuda/no_fused_attention.cpp)
+endif()
 set_target_properties(psring_cuda PROPERTIES
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/${CMAKE_INSTALL_LIBDIR}
   INSTALL_RPATH_USE_LINK_PATH ON)

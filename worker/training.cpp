@@ -112,9 +112,8 @@ void Training::make_compression() {
       for (std::size_t rank = 0; rank < plan_.workers; ++rank) keepers_.push_back(rank);
     plan_.keepers = keepers_;
   }
-  codec_ = world_.device != nullptr
-               ? optim::make_device_codec(job.compress, job.error_feedback, *world_.device, world_.memory)
-               : optim::make_codec(job.compress, job.error_feedback);
+  codec_ = world_.device != nullptr ? optim::make_device_codec(job.compress, job.error_feedback, *world_.device)
+                                    : optim::make_codec(job.compress, job.error_feedback);
   if (!codec_) return;
   compressor_.emplace(*codec_, world_.feedback, setup_.layout(), pushed_parts(setup_), job.seed, plan_.data_rank.value,
                       world_.memory, world_.device);

@@ -60,8 +60,7 @@ std::unique_ptr<Codec> make_codec(const std::string& text, bool error_feedback);
 
 /// Returns the same codec for a device's memory, as work in the device's queue. All bits except a NaN's equal the
 /// host's. Values are aligned to 16 bytes, bytes to 4. Decoding does not wait for the bytes, so it cannot report
-/// malformed bytes; they change nothing but `out`. The kernels' scratch memory is booked as activations.
-std::unique_ptr<Codec> make_device_codec(const std::string& text, bool error_feedback, Device& device,
-                                         MemoryLedger& ledger);
+/// malformed bytes; they change nothing but `out`. The kernels' scratch memory is the device's, booked as activations.
+std::unique_ptr<Codec> make_device_codec(const std::string& text, bool error_feedback, Device& device);
 
 }  // namespace psring::optim

@@ -1,9 +1,9 @@
 #include <utility>
 
 #include <psring/common/base/error.h>
-#include <psring/common/device/buffer.h>
 #include <psring/common/device/cuda/device.h>
 #include <psring/common/device/cuda/errors.h>
+#include <psring/common/device/cuda/kernel_queue.h>
 #include <psring/optim/codec/codes.h>
 #include <psring/optim/cuda/codec.h>
 #include <psring/optim/cuda/compress.h>
@@ -16,11 +16,8 @@ using net::Encoding;
 /// A codec on a device; the host's codec of the same kind defines sizes and encoding.
 class CudaCodec final : public Codec {
  public:
-  CudaCodec(std::unique_ptr<Codec> host, bool unbiased, Device& device, MemoryLedger& ledger)
-      : host_(std::move(host)),
-        unbiased_(unbiased),
-        device_(device),
-        scratch_(encoding() == Encoding::top_k ? kTopKScratchBytes : 0, Category::activations, ledger, device) {}
+  CudaCodec(std::unique_ptr<Codec> host, bool unbiased, Device& device)
+      : host_(std::move(host)), unbiased_(unbiased), device_(device) {}
 
   Encoding encoding() const override { return host_->encoding(); }
   std::size_t bytes(std::size_t elements) const override { return host_->bytes(elements); }
@@ -35,8 +32,10 @@ class CudaCodec final : public Codec {
         return launched(int8_encode(queue(), values, out.data()));
       case Encoding::sign:
         return launched(sign_encode(queue(), values, out.data()));
-      case Encoding::top_k:
-        return launched(top_k_encode(queue(), values, out.size() / 8, out.data(), scratch_.address()));
+      case Encoding::top_k: {
+        const std::size_t kept = out.size() / 8;
+        return launched(top_k_encode(queue(), values, kept, out.data(), scratch(top_k_scratch(values.size(), kept))));
+      }
       case Encoding::random_k: {
         const std::size_t kept = out.size() / 4;
         return launched(random_k_encode(queue(), values, kept, random_places(id), id.begin,
@@ -76,20 +75,23 @@ class CudaCodec final : public Codec {
       fail(ErrorKind::protocol, "{} elements in {} bytes, {} expected", elements, coded, bytes(elements));
   }
   const psring::cuda::Queue& queue() const { return psring::cuda::queue_of(device_); }
+  std::byte* scratch(std::size_t bytes) const {
+    float* const floats = psring::cuda::kernel_queue_of(device_).scratch((bytes + sizeof(float) - 1) / sizeof(float));
+    return reinterpret_cast<std::byte*>(floats);
+  }
   static void launched(cudaError_t error) { psring::cuda::check_call(error, "a codec's kernels"); }
 
   const std::unique_ptr<Codec> host_;
   const bool unbiased_;
   Device& device_;
-  mutable Buffer scratch_;  ///< used by the kernels of the current call
 };
 
 }  // namespace
 
-std::unique_ptr<Codec> make_codec(const std::string& text, bool error_feedback, Device& device, MemoryLedger& ledger) {
+std::unique_ptr<Codec> make_codec(const std::string& text, bool error_feedback, Device& device) {
   std::unique_ptr<Codec> host = optim::make_codec(text, error_feedback);
   if (host == nullptr) return nullptr;
-  return std::make_unique<CudaCodec>(std::move(host), !error_feedback, device, ledger);
+  return std::make_unique<CudaCodec>(std::move(host), !error_feedback, device);
 }
 
 }  // namespace psring::optim::cuda

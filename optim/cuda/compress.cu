@@ -1,53 +1,12 @@
 #include <algorithm>
 #include <cmath>
 
-#include <psring/common/device/cuda/launch.cuh>
-#include <psring/common/device/cuda/numbers.cuh>
-#include <psring/common/device/cuda/reduce.cuh>
-#include <psring/optim/codec/codes.h>
-#include <psring/optim/cuda/compress.h>
+#include <psring/optim/cuda/fours.cuh>
 
 // Compiled without fused multiply-add, so that the bits equal the host's.
 
 namespace psring::optim::cuda {
 namespace {
-
-using psring::cuda::blocks_for;
-using psring::cuda::kWarp;
-using psring::cuda::launch;
-using psring::cuda::Queue;
-using Four = psring::cuda::Pack<float>;
-
-constexpr unsigned kThreads = 256;
-constexpr unsigned kWarps = kThreads / kWarp;
-
-const float* floats(ConstElements elements) { return reinterpret_cast<const float*>(elements.data()); }
-float* floats(Elements elements) { return reinterpret_cast<float*>(elements.data()); }
-
-__device__ std::uint32_t bits_of(float value) {
-  std::uint32_t bits = 0;
-  memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-
-__device__ std::size_t thread_of_grid() { return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; }
-__device__ std::size_t threads_of_grid() { return std::size_t{gridDim.x} * blockDim.x; }
-
-/// Loads at[i, i + 4), with zeros beyond the end.
-__device__ Four load_four(const float* at, std::size_t i, std::size_t size) {
-  if (i + Four::kSize <= size) return Four::load(at + i);
-  Four four{};
-#pragma unroll
-  for (unsigned j = 0; j < Four::kSize; ++j)
-    if (i + j < size) four.values[j] = at[i + j];
-  return four;
-}
-__device__ void store_four(const Four& four, float* at, std::size_t i, std::size_t size) {
-  if (i + Four::kSize <= size) return four.store(at + i);
-#pragma unroll
-  for (unsigned j = 0; j < Four::kSize; ++j)
-    if (i + j < size) at[i + j] = four.values[j];
-}
 
 /// Stores the bytes of a word that lie before the end. `at` is a multiple of 4.
 __device__ void store_word(std::uint32_t word, std::uint8_t* at, std::size_t i, std::size_t size) {
@@ -148,140 +107,6 @@ __global__ void sign_decode_kernel(std::size_t size, const float* scales, const 
   }
 }
 
-// ------------------------------------------------------------------------------------------------ top-k
-
-constexpr unsigned kTile = kThreads * Four::kSize;  ///< elements that a thread block reads at once
-
-/// Magnitudes are 31 bits, and as whole numbers keep their order.
-constexpr unsigned kDigits[] = {11, 10, 10};
-
-__device__ std::uint32_t magnitude(float value) { return bits_of(value) & 0x7fffffff; }
-
-/// Calls body(four, i) for the elements [i, i + 4) of each thread.
-template <class Body>
-__device__ void for_each_four(const float* values, std::size_t begin, std::size_t end, std::size_t size,
-                              const Body& body) {
-  for (std::size_t tile = begin; tile < end; tile += kTile) {
-    const std::size_t i = tile + std::size_t{threadIdx.x} * Four::kSize;
-    body(i < size ? load_four(values, i, size) : Four{}, i);
-  }
-}
-
-/// Counts the next digit of all magnitudes that begin with the known digits. `shift`: the next digit's lowest bit.
-__global__ void histogram_kernel(std::size_t size, std::size_t chunk, const float* values, unsigned shift,
-                                 unsigned bits, TopKScratch* scratch) {
-  __shared__ std::uint32_t bins[kTopKBins];
-  for (unsigned b = threadIdx.x; b < 1U << bits; b += kThreads) bins[b] = 0;
-  __syncthreads();
-  const std::uint32_t prefix = shift + bits < 31 ? scratch->prefix : 0;
-  const std::size_t begin = blockIdx.x * chunk;
-  for_each_four(values, begin, min(begin + chunk, size), size, [&](const Four& four, std::size_t i) {
-    for (unsigned j = 0; j < Four::kSize && i + j < size; ++j) {
-      const std::uint32_t level = magnitude(four.values[j]);
-      if (level >> (shift + bits) == prefix) atomicAdd(&bins[level >> shift & ((1U << bits) - 1)], 1U);
-    }
-  });
-  __syncthreads();
-  for (unsigned b = threadIdx.x; b < 1U << bits; b += kThreads)
-    if (bins[b] > 0) atomicAdd(&scratch->bins[b], bins[b]);
-}
-
-/// Finds the next digit of the threshold, in one thread block; digits come largest first. `kept`: elements to keep.
-__global__ void choose_kernel(unsigned bits, bool first, std::uint32_t kept, TopKScratch* scratch) {
-  __shared__ std::uint32_t room[kWarps];
-  const std::uint32_t left = first ? kept : scratch->left;
-  const std::uint32_t prefix = first ? 0 : scratch->prefix;
-  const unsigned each = (1U << bits) / kThreads;
-  std::uint32_t own = 0;
-  const auto bin = [&](unsigned k) { return (1U << bits) - 1 - (threadIdx.x * each + k); };
-  for (unsigned k = 0; k < each; ++k) own += scratch->bins[bin(k)];
-  std::uint32_t all = 0;
-  std::uint32_t above = psring::cuda::block_sum_before(own, room, all);
-  for (unsigned k = 0; k < each; ++k) {
-    const std::uint32_t here = scratch->bins[bin(k)];
-    scratch->bins[bin(k)] = 0;
-    if (above < left && left <= above + here) {
-      scratch->prefix = prefix << bits | bin(k);
-      scratch->left = left - above;
-    }
-    above += here;
-  }
-}
-
-/// Two counts: magnitudes above the threshold in the lower half, equal ones in the upper half.
-using Found = std::uint64_t;
-constexpr Found kAbove = 1;
-constexpr Found kEqual = Found{1} << 32;
-
-__device__ Found found(const Four& four, std::size_t i, std::size_t size, std::uint32_t threshold) {
-  Found sum = 0;
-  for (unsigned j = 0; j < Four::kSize && i + j < size; ++j) {
-    const std::uint32_t level = magnitude(four.values[j]);
-    sum += level > threshold ? kAbove : level == threshold ? kEqual : 0;
-  }
-  return sum;
-}
-
-__global__ void count_kernel(std::size_t size, std::size_t chunk, const float* values, TopKScratch* scratch) {
-  __shared__ Found room[kWarps];
-  const std::uint32_t threshold = scratch->prefix;
-  const std::size_t begin = blockIdx.x * chunk;
-  Found sum = 0;
-  for_each_four(values, begin, min(begin + chunk, size), size,
-                [&](const Four& four, std::size_t i) { sum += found(four, i, size, threshold); });
-  sum = psring::cuda::block_reduce(sum, Found{0}, room, [](Found a, Found b) { return a + b; });
-  if (threadIdx.x == 0) scratch->counts[blockIdx.x] = sum;
-}
-
-/// Replaces the count of each chunk by the sum of the chunks before it, in one thread block.
-__global__ void sum_kernel(unsigned chunks, TopKScratch* scratch) {
-  __shared__ Found room[kWarps];
-  constexpr unsigned kEach = kTopKChunks / kThreads;
-  Found own = 0;
-  const auto count = [&](unsigned k) { return threadIdx.x * kEach + k; };
-  for (unsigned k = 0; k < kEach; ++k) own += count(k) < chunks ? scratch->counts[count(k)] : 0;
-  Found all = 0;
-  Found before = psring::cuda::block_sum_before(own, room, all);
-  for (unsigned k = 0; k < kEach && count(k) < chunks; ++k) {
-    const Found here = scratch->counts[count(k)];
-    scratch->counts[count(k)] = before;
-    before += here;
-  }
-}
-
-__global__ void compact_kernel(std::size_t size, std::size_t chunk, const float* values, const TopKScratch* scratch,
-                               std::uint32_t* out) {
-  __shared__ Found room[kWarps];
-  const std::uint32_t threshold = scratch->prefix;
-  const std::uint32_t ties = scratch->left;
-  const std::size_t begin = blockIdx.x * chunk;
-  Found before = scratch->counts[blockIdx.x];
-  for_each_four(values, begin, min(begin + chunk, size), size, [&](const Four& four, std::size_t i) {
-    Found all = 0;
-    const Found in_tile = psring::cuda::block_sum_before(found(four, i, size, threshold), room, all);
-    auto above = static_cast<std::uint32_t>(before + in_tile);
-    auto equal = static_cast<std::uint32_t>((before + in_tile) / kEqual);
-#pragma unroll
-    for (unsigned j = 0; j < Four::kSize; ++j) {
-      if (i + j >= size) break;
-      const std::uint32_t level = magnitude(four.values[j]);
-      if (level > threshold || (level == threshold && equal < ties)) {
-        const std::size_t at = std::size_t{above} + min(equal, ties);
-        out[2 * at] = static_cast<std::uint32_t>(i + j);
-        out[2 * at + 1] = bits_of(four.values[j]);
-      }
-      above += level > threshold ? 1 : 0;
-      equal += level == threshold ? 1 : 0;
-    }
-    before += all;
-  });
-}
-
-__global__ void top_k_decode_kernel(std::size_t size, const std::uint32_t* in, std::size_t kept, std::uint32_t* out) {
-  for (std::size_t i = thread_of_grid(); i < kept; i += threads_of_grid())
-    if (in[2 * i] < size) out[in[2 * i]] = in[2 * i + 1];
-}
-
 // ------------------------------------------------------------------------------------------------ random-k
 
 __global__ void random_k_encode_kernel(std::size_t size, const float* values, std::size_t kept, CounterRng places,
@@ -314,11 +139,6 @@ auto codes_after(Byte* bytes, std::size_t elements, std::size_t block) {
   return reinterpret_cast<Code*>(bytes + blocks_of(elements, block) * sizeof(float));
 }
 
-unsigned warps_for(const Queue& queue, std::size_t warps) { return blocks_for(queue, warps * kWarp, kThreads); }
-unsigned fours_for(const Queue& queue, std::size_t size) {
-  return blocks_for(queue, blocks_of(size, Four::kSize), kThreads);
-}
-
 }  // namespace
 
 cudaError_t int8_encode(const Queue& queue, ConstElements values, std::byte* out) {
@@ -341,38 +161,6 @@ cudaError_t sign_decode(const Queue& queue, const std::byte* in, Elements out) {
   const std::size_t size = out.size();
   return launch(queue, &sign_decode_kernel, fours_for(queue, size), kThreads, 0, size,
                 reinterpret_cast<const float*>(in), codes_after(in, size, kSignBlock), floats(out));
-}
-
-cudaError_t top_k_encode(const Queue& queue, ConstElements values, std::size_t kept, std::byte* out,
-                         std::byte* scratch) {
-  const std::size_t size = values.size();
-  const std::size_t chunk = blocks_of(blocks_of(size, kTopKChunks), kTile) * kTile;
-  const auto chunks = static_cast<unsigned>(blocks_of(size, chunk));
-  auto* const at = reinterpret_cast<TopKScratch*>(scratch);
-  unsigned shift = 31;
-  for (const unsigned bits : kDigits) {
-    const bool first = shift == 31;
-    shift -= bits;
-    if (const cudaError_t error =
-            launch(queue, &histogram_kernel, chunks, kThreads, 0, size, chunk, floats(values), shift, bits, at);
-        error != cudaSuccess)
-      return error;
-    if (const cudaError_t error =
-            launch(queue, &choose_kernel, 1, kThreads, 0, bits, first, static_cast<std::uint32_t>(kept), at);
-        error != cudaSuccess)
-      return error;
-  }
-  if (const cudaError_t error = launch(queue, &count_kernel, chunks, kThreads, 0, size, chunk, floats(values), at);
-      error != cudaSuccess)
-    return error;
-  if (const cudaError_t error = launch(queue, &sum_kernel, 1, kThreads, 0, chunks, at); error != cudaSuccess)
-    return error;
-  return launch(queue, &compact_kernel, chunks, kThreads, 0, size, chunk, floats(values), at,
-                reinterpret_cast<std::uint32_t*>(out));
-}
-cudaError_t top_k_decode(const Queue& queue, const std::byte* in, std::size_t kept, Elements out) {
-  return launch(queue, &top_k_decode_kernel, blocks_for(queue, kept, kThreads), kThreads, 0, out.size(),
-                reinterpret_cast<const std::uint32_t*>(in), kept, reinterpret_cast<std::uint32_t*>(out.data()));
 }
 
 cudaError_t random_k_encode(const Queue& queue, ConstElements values, std::size_t kept, const CounterRng& places,

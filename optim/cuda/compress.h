@@ -17,18 +17,8 @@ cudaError_t int8_decode(const psring::cuda::Queue& queue, const std::byte* in, E
 cudaError_t sign_encode(const psring::cuda::Queue& queue, ConstElements values, std::byte* out);
 cudaError_t sign_decode(const psring::cuda::Queue& queue, const std::byte* in, Elements out);
 
-/// Finds the threshold digit by digit with histograms; then each chunk counts and writes the values above the
-/// threshold, in order.
-/// `scratch`: kTopKScratchBytes, zero before the first call. Each call leaves it ready for the next call.
-inline constexpr unsigned kTopKChunks = 1024;
-inline constexpr unsigned kTopKBins = 2048;
-struct TopKScratch {
-  std::uint64_t counts[kTopKChunks];  ///< see Found in the kernels
-  std::uint32_t bins[kTopKBins];      ///< zero between two calls
-  std::uint32_t prefix;               ///< the known digits of the threshold
-  std::uint32_t left;                 ///< number of values with this prefix that are kept
-};
-inline constexpr std::size_t kTopKScratchBytes = sizeof(TopKScratch);
+/// `scratch`: top_k_scratch(values.size(), kept) bytes, aligned to 16.
+std::size_t top_k_scratch(std::size_t size, std::size_t kept);
 cudaError_t top_k_encode(const psring::cuda::Queue& queue, ConstElements values, std::size_t kept, std::byte* out,
                          std::byte* scratch);
 /// REQUIRES: `out` is zero.

@@ -13,7 +13,6 @@ extern "C" psring::optim::DeviceApplier* psring_make_cuda_applier(psring::Device
   return psring::optim::cuda::make_applier(*device).release();
 }
 
-extern "C" psring::optim::Codec* psring_make_cuda_codec(const char* text, bool error_feedback, psring::Device* device,
-                                                        psring::MemoryLedger* ledger) {
-  return psring::optim::cuda::make_codec(text, error_feedback, *device, *ledger).release();
+extern "C" psring::optim::Codec* psring_make_cuda_codec(const char* text, bool error_feedback, psring::Device* device) {
+  return psring::optim::cuda::make_codec(text, error_feedback, *device).release();
 }

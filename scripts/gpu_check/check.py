@@ -215,8 +215,9 @@ class Check:
             rows += [json.loads(line) for line in out.splitlines() if line.startswith("{")][-1:]
         if not ours or not rows:
             return
+        attention = "cudnn" if any(library.name.startswith("libcudnn") for library in self.libraries) else "its own"
         self.report.say("| | attention | ms/step | GiB | tokens/s | psring is |", "|---|---|---:|---:|---:|---:|",
-                        f"| psring | its own | {1e3 * batch * 1024 / ours[0]:.1f} | | {ours[0]:,} | |")
+                        f"| psring | {attention} | {1e3 * batch * 1024 / ours[0]:.1f} | | {ours[0]:,} | |")
         for row in rows:
             kind = BF16 if "bf16" in row["way"] else f"{AUTOCAST} (counts)"
             self.report.say(f"| PyTorch {row['torch']}, {row['way'].partition(',')[0]}, {kind} | "

@@ -13,6 +13,7 @@ from .command import end_with_parent
 QUERY = ("name", "memory.total", "driver_version", "power.limit", "clocks.max.sm", "clocks.max.mem", "clocks.sm",
          "temperature.gpu")
 VERSIONS = {"libcublasLt.so": "library.cublasLtGetVersion.restype = ctypes.c_size_t; print(library.cublasLtGetVersion())",
+            "libcudnn.so": "library.cudnnGetVersion.restype = ctypes.c_size_t; print(library.cudnnGetVersion())",
             "libnccl.so": "found = ctypes.c_int(); library.ncclGetVersion(ctypes.byref(found)); print(found.value)"}
 
 

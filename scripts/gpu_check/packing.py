@@ -19,7 +19,7 @@ MODULE = "libpsring_cuda.so"
 LIBRARY = "libpsring_c.so"  # what psring's Python package loads
 # Every machine has these, or they have to fit its driver and its PyTorch.
 LEFT_THERE = re.compile(r"^(ld-linux|linux-vdso|lib(c|m|dl|rt|pthread|resolv|util|anl|stdc\+\+|gcc_s)\.so|"
-                        r"lib(cuda|cudart|cublas|cublasLt|nccl|nvrtc)\b)")
+                        r"lib(cuda|cudart|cublas|cublasLt|cudnn|nccl|nvrtc)\b)")
 PACKAGES = ["libzmq3-dev", "cppzmq-dev", "libsodium-dev", "libcereal-dev", "libeigen3-dev", "libdnnl-dev",
             "libcli11-dev", "libfmt-dev", "nlohmann-json3-dev", "zlib1g-dev", "catch2"]
 # Packages that every machine with a compiler has, or that only libraries without use for psring need.
@@ -77,7 +77,7 @@ def pack(build, folder, root, architecture):
 
 def nvidia_libraries(module):
     told = subprocess.run(["readelf", "-d", module], text=True, capture_output=True, check=True).stdout
-    return [name for name in re.findall(r"NEEDED.*\[(\S+)\]", told) if re.match(r"lib(cublas|nccl|cuda)", name)]
+    return [name for name in re.findall(r"NEEDED.*\[(\S+)\]", told) if re.match(r"lib(cublas|cudnn|nccl|cuda)", name)]
 
 
 def unpack(folder, to):

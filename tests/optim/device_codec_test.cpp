@@ -84,7 +84,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 void check_like_host(const std::string& text, bool feedback, const std::vector<float>& values) {
   MemoryLedger ledger;
   const auto host = optim::make_codec(text, feedback);
-  const auto there = optim::make_device_codec(text, feedback, device(), ledger);
+  const auto there = optim::make_device_codec(text, feedback, device());
   const optim::GradientId id{.seed = 5, .step = 7, .micro = 1, .unit = 2, .begin = 512, .worker = 3};
   std::vector<std::byte> bytes(host->bytes(values.size()));
   REQUIRE(there->encoding() == host->encoding());
@@ -129,17 +129,32 @@ TEST_CASE("codecs have the host's bits on a device") {
   }
 }
 
-TEST_CASE("top-k of more elements than there are chunks") {
-  const std::size_t size = (std::size_t{1} << 20) + 3000;
-  std::vector<float> values = normal(size, 1);
-  check_like_host("top-k:ratio=0.01", true, values);
-  for (float& value : values) value = std::round(value * 4);  // most magnitudes are equal
+TEST_CASE("top-k of many elements, of which a sample tells what is large") {
+  for (const std::size_t size : {std::size_t{65535}, std::size_t{65536}, (std::size_t{1} << 20) + 3000}) {
+    CAPTURE(size);
+    const std::vector<float> from = normal(size, 1);
+    const auto check = [&](float (*value)(float normal, std::size_t i)) {
+      std::vector<float> values(size);
+      for (std::size_t i = 0; i < size; ++i) values[i] = value(from[i], i);
+      for (const auto* const text : {"top-k:ratio=0.0001", "top-k:ratio=0.01", "top-k:ratio=0.125"})
+        check_like_host(text, true, values);
+    };
+    check([](float x, std::size_t) { return x; });
+    check([](float x, std::size_t) { return std::round(x * 4); });                     // most magnitudes are equal
+    check([](float, std::size_t) { return 1.0F; });                                    // more candidates than room
+    check([](float x, std::size_t i) { return i < 20000 ? x : 0.0F; });                // all in one place
+    check([](float x, std::size_t i) { return i % 768 == 5 ? 100 * x : x; });          // all in one column
+    check([](float x, std::size_t i) { return i / 4 % 64 < 2 ? 100 * x : x; });        // in some places of a group
+    check([](float x, std::size_t i) { return i % 5000 == 4999 ? 1000 + x : 0.0F; });  // fewer than are kept
+    check([](float x, std::size_t i) { return i % 301 == 0 ? kNaN : i % 7 == 0 ? kInfinity : x; });
+  }
+  const std::vector<float> values = normal((std::size_t{1} << 20) + 3000, 2);
   check_like_host("top-k:ratio=0.3", true, values);
 }
 
 TEST_CASE("places beyond the end are written nowhere") {
   MemoryLedger ledger;
-  const auto codec = optim::make_device_codec("top-k:ratio=0.5", true, device(), ledger);
+  const auto codec = optim::make_device_codec("top-k:ratio=0.5", true, device());
   const std::vector<std::uint32_t> words{1, 0x3f800000, 4, 0x3f800000};
   const Copied bytes{std::span(reinterpret_cast<const std::byte*>(words.data()), 16)};
   std::vector<float> out(6, 77);
@@ -151,14 +166,14 @@ TEST_CASE("places beyond the end are written nowhere") {
 
 TEST_CASE("bytes of another size are refused") {
   MemoryLedger ledger;
-  const auto codec = optim::make_device_codec("int8", true, device(), ledger);
+  const auto codec = optim::make_device_codec("int8", true, device());
   const std::vector<std::byte> few(100);
   const std::vector<float> floats(100);
   const Copied bytes{std::span(few)};
   const Copied values{ConstElements(floats)};
   CHECK_THROWS_WITH(codec->decode(bytes, {}, values), Catch::Contains("100 elements in 100 bytes, 104 expected"));
-  CHECK(optim::make_device_codec("none", true, device(), ledger) == nullptr);
-  CHECK_THROWS_WITH(optim::make_device_codec("int4", true, device(), ledger), Catch::Contains("--compress"));
+  CHECK(optim::make_device_codec("none", true, device()) == nullptr);
+  CHECK_THROWS_WITH(optim::make_device_codec("int4", true, device()), Catch::Contains("--compress"));
 }
 
 TEST_CASE("what error feedback keeps on a device has the host's bits, and so has the mean of all workers") {
@@ -177,7 +192,7 @@ TEST_CASE("what error feedback keeps on a device has the host's bits, and so has
   MemoryLedger host_ledger;
   MemoryLedger ledger;
   const auto host_codec = optim::make_codec(text, feedback);
-  const auto codec = optim::make_device_codec(text, feedback, device(), ledger);
+  const auto codec = optim::make_device_codec(text, feedback, device());
   std::optional<worker::ErrorFeedback> host_feedback;
   std::optional<worker::ErrorFeedback> feedback_there;
   if (feedback) {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include <cuda_runtime.h>
 
 namespace psring::cuda {
@@ -55,6 +57,20 @@ __device__ T block_sum_before(T value, T* room, T& all) {
   }
   __syncthreads();
   return before;
+}
+
+/// Returns whether this block is the last of the grid to arrive here. It then reads by __ldcg what the others have
+/// written before. `arrived`: zero before the kernel, and after.
+__device__ inline bool last_block(std::uint32_t* arrived) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(arrived, 1U) == gridDim.x - 1;
+    if (last) *arrived = 0;
+  }
+  __syncthreads();
+  return last;
 }
 
 }  // namespace psring::cuda

@@ -11,6 +11,7 @@
 //
 // Device memory can be touched by kernels and copies alone: a host that reads or writes it dies of SIGSEGV.
 
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -110,6 +111,7 @@ inline unsigned __ballot_sync(unsigned mask, bool here) {
   cuda_on_host::warp_barrier();
   return bits;
 }
+inline unsigned __popc(unsigned bits) { return static_cast<unsigned>(std::popcount(bits)); }
 /// A stream's threads take turns, and no two streams' kernels add to one place.
 inline unsigned atomicAdd(unsigned* at, unsigned value) { return std::exchange(*at, *at + value); }
 template <class T>
@@ -118,6 +120,11 @@ T min(T a, T b) {
 }
 inline float __expf(float x) { return std::exp(x); }
 inline float __ldg(const float* at) { return *at; }
+template <class T>
+T __ldcg(const T* at) {
+  return *at;
+}
+inline void __threadfence() {}
 
 struct cudaOnHostStream;
 namespace cuda_on_host {

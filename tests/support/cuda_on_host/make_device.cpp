@@ -18,9 +18,8 @@ std::unique_ptr<Device> make_cuda_device(std::size_t index) { return cuda::make_
 namespace optim {
 
 std::unique_ptr<DeviceApplier> make_device_applier(Device& device) { return cuda::make_applier(device); }
-std::unique_ptr<Codec> make_device_codec(const std::string& text, bool error_feedback, Device& device,
-                                         MemoryLedger& ledger) {
-  return cuda::make_codec(text, error_feedback, device, ledger);
+std::unique_ptr<Codec> make_device_codec(const std::string& text, bool error_feedback, Device& device) {
+  return cuda::make_codec(text, error_feedback, device);
 }
 
 }  // namespace optim

@@ -4,11 +4,11 @@
 #include <psring/common/device/cuda/launch.cuh>
 #include <psring/common/device/cuda/numbers.cuh>
 #include <psring/common/device/cuda/reduce.cuh>
-#include <psring/worker/model/cuda/flash_attention.h>
+#include <psring/worker/model/cuda/kernels.h>
 
 // Attention for every type and every head_dim up to kMostHeadDim, computed in f32. A warp handles one row of one head.
 // For scores, each lane takes one row of the other side; for sums over these rows, each lane takes every 32nd column.
-// 16-bit types with head_dim 64 or 128 use the matrix units instead (flash_attention.cu).
+// cuDNN's kernels (fused_attention.h) replace these where they exist: they use the matrix units, for 16-bit types.
 
 namespace psring::worker::cuda {
 namespace {
@@ -231,7 +231,6 @@ const T* as(ConstElements elements) {
 
 cudaError_t attention(const Queue& queue, const AttentionShape& shape, ConstElements qkv, Elements out,
                       float* log_sums) {
-  if (flash_fits(shape, qkv.type())) return flash_attention(queue, shape, qkv, out, log_sums);
   if (shape.head_dim > kMostHeadDim) return kNoKernel;
   cudaError_t error = kNoKernel;
   const float scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
@@ -256,10 +255,6 @@ cudaError_t attention_backward(const Queue& queue, const AttentionShape& shape, 
     T* const gradient = reinterpret_cast<T*>(d_qkv.data());
     error = dot_rows(queue, shape, as<T>(out), as<T>(d_out), scratch);
     if (error != cudaSuccess) return;
-    if (flash_fits(shape, qkv.type())) {
-      error = flash_attention_backward(queue, shape, qkv, log_sums, d_out, scratch, d_qkv);
-      return;
-    }
     error = launch(queue, &query_gradient_kernel<T>, blocks, kThreads, shared, shape, scale, as<T>(qkv), log_sums,
                    as<T>(d_out), scratch, gradient);
     if (error != cudaSuccess) return;

@@ -19,16 +19,23 @@ cudaError_t slope(const Queue& queue, TensorKernels::Slope slope, ConstElements 
 /// written to `kept`.
 cudaError_t finish_product(const Queue& queue, Rows shape, const Product& product);
 
-/// Returns the floats of scratch memory that sums over rows need.
+/// Writes kDigestSums sums on the device, whose sum tells apart elements of other bits. It is 0 if all are 0.
+inline constexpr unsigned kDigestSums = 256;
+cudaError_t digest(const Queue& queue, ConstElements elements, std::uint64_t* sums);
+
+/// Returns the floats of scratch memory that sums over rows need, and a layer norm's backward pass.
 std::size_t column_scratch(Rows shape);
+std::size_t norm_scratch(Rows shape);
 cudaError_t column_sums(const Queue& queue, Rows shape, ConstElements dy, float beta, Elements into, float* scratch);
+/// into = beta * into + the sum of the rows of `sums`, which is aligned as scratch memory is.
+cudaError_t sum_chunks(const Queue& queue, Rows chunks, const float* sums, float beta, Elements into);
 
 cudaError_t layer_norm(const Queue& queue, Rows shape, ConstElements x, ConstElements weight, ConstElements bias,
                        float* saved, Elements y, bool again);
-cudaError_t layer_norm_inputs(const Queue& queue, Rows shape, ConstElements x, ConstElements weight, const float* saved,
-                              ConstElements dy, ConstElements residual, Elements dx);
-cudaError_t layer_norm_parameters(const Queue& queue, Rows shape, ConstElements x, const float* saved, ConstElements dy,
-                                  const TensorKernels::NormGradients& gradients, float* scratch);
+/// `scratch`: norm_scratch(shape).
+cudaError_t layer_norm_backward(const Queue& queue, Rows shape, ConstElements x, ConstElements weight,
+                                const float* saved, ConstElements dy, ConstElements residual, Elements dx,
+                                const TensorKernels::NormGradients& gradients, float* scratch);
 
 cudaError_t attention(const Queue& queue, const AttentionShape& shape, ConstElements qkv, Elements out,
                       float* log_sums);

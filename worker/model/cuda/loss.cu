@@ -1,6 +1,6 @@
 #include <psring/common/device/cuda/dynamic_shared.cuh>
+#include <psring/common/device/cuda/instructions.cuh>
 #include <psring/common/device/cuda/launch.cuh>
-#include <psring/common/device/cuda/matrix_unit.cuh>
 #include <psring/common/device/cuda/numbers.cuh>
 #include <psring/common/device/cuda/reduce.cuh>
 #include <psring/worker/model/cuda/kernels.h>
@@ -23,14 +23,14 @@ struct Part {
   unsigned place;
 
   /// Returns e^(x - largest), or 0 for x = -infinity, even if -infinity is the maximum.
-  __device__ float power(float x) const { return exp2f((x - (largest == -INFINITY ? 0.0F : largest)) * kLog2E); }
+  __device__ float power(float x) const { return power_of_2((x - (largest == -INFINITY ? 0.0F : largest)) * kLog2E); }
   /// Adds the numbers at positions from `begin` on, which come after all numbers added so far. NaN makes the sum NaN.
   template <unsigned kSize>
   __device__ void take(std::size_t begin, const float (&x)[kSize]) {
     float most = x[0];
     for (unsigned i = 1; i < kSize; ++i) most = fmaxf(most, x[i]);
     if (most > largest) {
-      sum *= exp2f((largest - most) * kLog2E);
+      sum *= power_of_2((largest - most) * kLog2E);
       largest = most;
 #pragma unroll
       for (unsigned i = kSize; i > 0; --i)
@@ -73,11 +73,12 @@ __global__ void cross_entropy_kernel(std::size_t cols, bool wide, bool kept, con
   T* const copy = kept ? dynamic_shared<T>() : row;
   if (kept) {  // all loads in flight at once
     for (std::size_t j = std::size_t{threadIdx.x} * kSize; j < cols; j += kThreads * kSize)
-      copy_async(copy + j, row + j, true);
+      copy_async(copy + j, row + j);
     end_copies();
     copies_done<0>();
   }
   const auto target = static_cast<unsigned>(targets[blockIdx.x]);
+  const float target_logit = to_float(row[target]);
   Part part{-INFINITY, 0, 0xffffffffU};
   if (wide) {
     for (std::size_t j = std::size_t{threadIdx.x} * kSize; j < cols; j += kThreads * kSize) {
@@ -94,22 +95,25 @@ __global__ void cross_entropy_kernel(std::size_t cols, bool wide, bool kept, con
   }
   part = block_combine(part, room);
   if (threadIdx.x == 0) {
-    losses[2 * blockIdx.x] = logf(part.sum) + (part.largest - to_float(row[target]));
+    losses[2 * blockIdx.x] = logf(part.sum) + (part.largest - target_logit);
     losses[2 * blockIdx.x + 1] = part.place == target ? 1.0F : 0.0F;
   }
   if (scale == 0) return;
   __syncthreads();  // all threads have read the target's logit
   const float share = scale / part.sum;
-  const auto gradient = [&](std::size_t j, float x) { return part.power(x) * share - (j == target ? scale : 0.0F); };
+  const auto gradient = [&](float x) { return part.power(x) * share; };
   if (wide) {
     for (std::size_t j = std::size_t{threadIdx.x} * kSize; j < cols; j += kThreads * kSize) {
       auto pack = Pack<T>::load(copy + j);
-      for (unsigned i = 0; i < kSize; ++i) pack.values[i] = from_float<T>(gradient(j + i, to_float(pack.values[i])));
+      for (unsigned i = 0; i < kSize; ++i) pack.values[i] = from_float<T>(gradient(to_float(pack.values[i])));
       pack.store(row + j);
     }
   } else {
-    for (std::size_t j = threadIdx.x; j < cols; j += kThreads) row[j] = from_float<T>(gradient(j, to_float(row[j])));
+    for (std::size_t j = threadIdx.x; j < cols; j += kThreads) row[j] = from_float<T>(gradient(to_float(row[j])));
   }
+  // The thread that wrote the target's gradient corrects it.
+  if ((wide ? target / kSize : target) % kThreads == threadIdx.x)
+    row[target] = from_float<T>(gradient(target_logit) - scale);
 }
 
 /// Computes the mean square of each row.

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <tuple>
@@ -9,6 +10,8 @@
 #include <cublasLt.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/device/cuda/errors.h>
+#include <psring/worker/model/cuda/kernels.h>
 #include <psring/worker/model/cuda/products.h>
 
 namespace psring::worker::cuda {
@@ -85,6 +88,57 @@ bool refuses(cublasStatus_t status) {
          status == CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
+/// Products with fewer operations are over before a choice of algorithms would show.
+constexpr double kLeastCompared = 1 << 24;
+constexpr unsigned kComparedRuns = 3;
+
+/// A product's output in one number; waits for the stream.
+class Digests {
+ public:
+  Digests() { check_call(cudaMalloc(&sums_, kDigestSums * sizeof(std::uint64_t)), "cudaMalloc"); }
+  ~Digests() { cudaFree(sums_); }
+  Digests(const Digests&) = delete;
+  Digests& operator=(const Digests&) = delete;
+
+  std::uint64_t of(ConstElements elements, const Queue& queue) {
+    std::array<std::uint64_t, kDigestSums> sums{};
+    check_call(digest(queue, elements, static_cast<std::uint64_t*>(sums_)), "digest");
+    check_call(cudaMemcpyAsync(sums.data(), sums_, sizeof(sums), cudaMemcpyDeviceToHost, queue.stream),
+               "cudaMemcpyAsync");
+    check_call(cudaStreamSynchronize(queue.stream), "cudaStreamSynchronize");
+    return std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
+  }
+
+ private:
+  void* sums_ = nullptr;
+};
+
+/// The time between two points of a stream.
+class StopWatch {
+ public:
+  StopWatch() {
+    for (cudaEvent_t& event : events_)
+      check_call(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreate");
+  }
+  ~StopWatch() {
+    for (const cudaEvent_t event : events_) cudaEventDestroy(event);
+  }
+  StopWatch(const StopWatch&) = delete;
+  StopWatch& operator=(const StopWatch&) = delete;
+
+  void start(cudaStream_t stream) { check_call(cudaEventRecord(events_[0], stream), "cudaEventRecord"); }
+  float stop(cudaStream_t stream) {
+    float milliseconds = 0;
+    check_call(cudaEventRecord(events_[1], stream), "cudaEventRecord");
+    check_call(cudaEventSynchronize(events_[1]), "cudaEventSynchronize");
+    check_call(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]), "cudaEventElapsedTime");
+    return milliseconds;
+  }
+
+ private:
+  std::array<cudaEvent_t, 2> events_{};
+};
+
 /// The way to call a product of one shape and kind.
 class Plan {
  public:
@@ -106,20 +160,19 @@ class Plan {
   Plan(const Plan&) = delete;
   Plan& operator=(const Plan&) = delete;
 
-  /// Queues the product with the first algorithm that the library accepts, and keeps that algorithm. Returns the last
-  /// error if there is none.
-  cublasStatus_t run(cublasLtHandle_t handle, const Product& p, void* workspace, cudaStream_t stream) {
+  /// Queues the product. Returns the last error if no algorithm is accepted.
+  cublasStatus_t run(cublasLtHandle_t handle, const Product& p, void* workspace, const Queue& queue, Digests& digests) {
     point(p);
-    const float one = 1;
-    const float beta = p.added.empty() ? 0 : 1;
-    const void* added = p.added.empty() ? p.out.data() : p.added.data();
     while (!algorithms_.empty()) {
-      status_ = cublasLtMatmul(handle, description_, &one, p.b.data(), b_, p.a.data(), a_, &beta, added, out_,
-                               p.out.data(), out_, &algorithms_.front(), workspace, Products::kWorkspaceBytes, stream);
+      status_ = call(handle, p, algorithms_.front(), workspace, queue.stream);
       if (status_ == CUBLAS_STATUS_SUCCESS) break;
       if (!refuses(status_)) check_lt(status_, "cublasLtMatmul");
       algorithms_.erase(algorithms_.begin());
     }
+    const double operations =
+        2.0 * static_cast<double>(p.shape.m) * static_cast<double>(p.shape.n) * static_cast<double>(p.shape.k);
+    if (algorithms_.size() > 1 && operations >= kLeastCompared && p.added.data() != p.out.data())
+      compare(handle, p, workspace, queue, digests);
     return status_;
   }
 
@@ -134,6 +187,42 @@ class Plan {
     if (bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
     void* kept = p.kept.data();
     if (kept != nullptr) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, kept);
+  }
+
+  cublasStatus_t call(cublasLtHandle_t handle, const Product& p, const cublasLtMatmulAlgo_t& algorithm, void* workspace,
+                      cudaStream_t stream) {
+    const float one = 1;
+    const float beta = p.added.empty() ? 0 : 1;
+    const void* added = p.added.empty() ? p.out.data() : p.added.data();
+    return cublasLtMatmul(handle, description_, &one, p.b.data(), b_, p.a.data(), a_, &beta, added, out_, p.out.data(),
+                          out_, &algorithm, workspace, Products::kWorkspaceBytes, stream);
+  }
+
+  /// Keeps the fastest algorithm of those with the first one's bits. The product has run by the first, and runs again:
+  /// REQUIRES that its output is none of its inputs. Zeros tell no algorithms apart: then all are kept for a later
+  /// call.
+  void compare(cublasLtHandle_t handle, const Product& p, void* workspace, const Queue& queue, Digests& digests) {
+    const std::uint64_t bits = digests.of(p.out, queue);
+    if (bits == 0) return;
+    StopWatch watch;
+    const cublasLtMatmulAlgo_t* best = nullptr;
+    float least = 0;
+    for (const cublasLtMatmulAlgo_t& algorithm : algorithms_) {
+      if (call(handle, p, algorithm, workspace, queue.stream) != CUBLAS_STATUS_SUCCESS ||
+          digests.of(p.out, queue) != bits)
+        continue;
+      watch.start(queue.stream);
+      for (unsigned i = 0; i < kComparedRuns; ++i)
+        check_lt(call(handle, p, algorithm, workspace, queue.stream), "cublasLtMatmul");
+      const float time = watch.stop(queue.stream);
+      if (best != nullptr && time >= least) continue;
+      best = &algorithm;
+      least = time;
+    }
+    check(best != nullptr, "an algorithm of cuBLASLt gives other bits in a second run");
+    const cublasLtMatmulAlgo_t chosen = *best;
+    algorithms_ = {chosen};
+    check_lt(call(handle, p, chosen, workspace, queue.stream), "cublasLtMatmul");
   }
 
   void find(cublasLtHandle_t handle, const Product& p) {
@@ -169,7 +258,7 @@ class Plan {
   Layout b_;
   Layout out_;
   cublasLtMatmulDesc_t description_ = nullptr;
-  std::vector<cublasLtMatmulAlgo_t> algorithms_;         ///< those not refused so far, in the heuristic's order
+  std::vector<cublasLtMatmulAlgo_t> algorithms_;  ///< those not refused so far, in the heuristic's order; see compare
   cublasStatus_t status_ = CUBLAS_STATUS_NOT_SUPPORTED;  ///< of the last call
 };
 
@@ -202,24 +291,25 @@ struct Products::Plans {
   }
 
   cublasLtHandle_t handle = nullptr;
+  Digests digests;
   std::map<Key, std::unique_ptr<Plan>> by_key;
 };
 
 Products::Products() : plans_(std::make_unique<Plans>()) {}
 Products::~Products() = default;
 
-bool Products::run(const Product& product, void* workspace, cudaStream_t stream) {
+bool Products::run(const Product& product, void* workspace, const Queue& queue) {
   check(product.shape.lda == 0 && product.shape.ldb == 0 && product.shape.ldc == 0, "matrices with gaps on a device");
   if (const auto epilogue = epilogue_of(product)) {
     Plan& plan = plans_->plan(product, *epilogue);
-    if (plan.run(plans_->handle, product, workspace, stream) == CUBLAS_STATUS_SUCCESS) return false;
+    if (plan.run(plans_->handle, product, workspace, queue, plans_->digests) == CUBLAS_STATUS_SUCCESS) return false;
   }
   Product plain = product;
   plain.bias = {};
   plain.then = Product::Then::nothing;
   plain.kept = {};
   const cublasStatus_t status =
-      plans_->plan(plain, CUBLASLT_EPILOGUE_DEFAULT).run(plans_->handle, plain, workspace, stream);
+      plans_->plan(plain, CUBLASLT_EPILOGUE_DEFAULT).run(plans_->handle, plain, workspace, queue, plans_->digests);
   if (status != CUBLAS_STATUS_SUCCESS)
     fail(ErrorKind::bug, "cuBLASLt: {}: a product of {} x {} x {} in {}", cublasLtGetStatusString(status),
          product.shape.m, product.shape.n, product.shape.k, name_of(product.a.type()));

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include <psring/common/device/cuda/kernel_queue.h>
+#include <psring/worker/model/cuda/fused_attention.h>
 #include <psring/worker/model/cuda/kernels.h>
 #include <psring/worker/model/cuda/products.h>
 #include <psring/worker/model/cuda/tensor_kernels.h>
@@ -37,7 +38,7 @@ class CudaTensorKernels final : public TensorKernels {
     CallKey key;
     key.add(product);
     queue_.add(std::move(key), [products = products_, workspace, product](const Queue& queue) {
-      if (!products->run(product, workspace, queue.stream)) return;
+      if (!products->run(product, workspace, queue)) return;
       Product rest = product;
       rest.added = {};
       check_launch(finish_product(queue, {product.shape.m, product.shape.n}, rest), "finish_product");
@@ -50,17 +51,34 @@ class CudaTensorKernels final : public TensorKernels {
   }
   void layer_norm_backward(Rows shape, ConstElements x, ConstElements weight, const float* saved, ConstElements dy,
                            ConstElements residual, Elements dx, const NormGradients& gradients) override {
-    if (!gradients.weight.empty())
-      queue_.call("layer_norm_parameters", &layer_norm_parameters, shape, x, saved, dy, gradients,
-                  queue_.scratch(column_scratch(shape)));
-    if (!dx.empty()) queue_.call("layer_norm_inputs", &layer_norm_inputs, shape, x, weight, saved, dy, residual, dx);
+    if (dx.empty() && gradients.weight.empty()) return;
+    queue_.call("layer_norm_backward", &cuda::layer_norm_backward, shape, x, weight, saved, dy, residual, dx, gradients,
+                queue_.scratch(norm_scratch(shape)));
   }
 
   void attention(const AttentionShape& shape, ConstElements qkv, Elements out, float* log_sums) override {
+    if (const auto plan = fused_.plan(shape, qkv.type())) {
+      void* const scratch = scratch_bytes(FusedAttention::forward_bytes(*plan));
+      CallKey key;
+      key.add(&FusedAttention::forward, plan.get(), qkv, out, log_sums, scratch);
+      queue_.add(std::move(key), [=](const Queue& queue) {
+        FusedAttention::forward(*plan, queue.stream, qkv, out, log_sums, scratch);
+      });
+      return;
+    }
     queue_.call("attention", &cuda::attention, shape, qkv, out, log_sums);
   }
   void attention_backward(const AttentionShape& shape, ConstElements qkv, ConstElements out, const float* log_sums,
                           ConstElements d_out, Elements d_qkv) override {
+    if (const auto plan = fused_.plan(shape, qkv.type())) {
+      void* const scratch = scratch_bytes(FusedAttention::backward_bytes(*plan));
+      CallKey key;
+      key.add(&FusedAttention::backward, plan.get(), qkv, out, log_sums, d_out, d_qkv, scratch);
+      queue_.add(std::move(key), [=](const Queue& queue) {
+        FusedAttention::backward(*plan, queue.stream, qkv, out, log_sums, d_out, d_qkv, scratch);
+      });
+      return;
+    }
     queue_.call("attention_backward", &cuda::attention_backward, shape, qkv, out, log_sums, d_out, d_qkv,
                 queue_.scratch(shape.head_rows()));
   }
@@ -89,7 +107,10 @@ class CudaTensorKernels final : public TensorKernels {
   }
 
  private:
+  void* scratch_bytes(std::size_t bytes) { return queue_.scratch((bytes + sizeof(float) - 1) / sizeof(float)); }
+
   KernelQueue& queue_;
+  FusedAttention fused_;
   std::shared_ptr<Products> products_;  ///< shared: pending kernels use it; empty before the first product
 };
 
