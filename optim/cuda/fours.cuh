@@ -6,7 +6,7 @@
 #include <psring/optim/codec/codes.h>
 #include <psring/optim/cuda/compress.h>
 
-// What the codecs' kernels share: f32 values, four at a time.
+// The codecs' kernels share these: f32 values, four at a time.
 
 namespace psring::optim::cuda {
 

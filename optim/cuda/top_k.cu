@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include <psring/optim/cuda/fours.cuh>
@@ -28,7 +29,7 @@ using Found = std::uint64_t;
 constexpr Found kAbove = 1;
 constexpr Found kEqual = Found{1} << 32;
 
-/// What the kernels of one call share. It begins with zeros; the arrays follow it.
+/// The kernels of one call share this. It begins with zeros; the arrays follow it.
 struct Shared {
   std::uint32_t bins[kBins];
   std::uint32_t bound;       ///< candidates have at least this magnitude
@@ -339,7 +340,7 @@ cudaError_t top_k_encode(const Queue& queue, ConstElements values, std::size_t k
     run(&digit_kernel<true>, blocks, kThreads, kSecond, true);
     run(&candidate_kernel, tiles, kTileThreads);
   }
-  const unsigned blocks = fours_for(queue, top.room > 0 ? top.room : top.size);
+  const unsigned blocks = std::min(4 * queue.multiprocessors, fours_for(queue, top.size));
   run(&digit_kernel<false>, blocks, kThreads, first(top.kept), false);
   run(&digit_kernel<false>, blocks, kThreads, kSecond, false);
   run(&digit_kernel<false>, blocks, kThreads, kThird, true);

@@ -86,7 +86,7 @@ TEST_CASE("attention on a device, and its gradient") {
   }
 }
 
-TEST_CASE("attention on matrix units, and its gradient") {
+TEST_CASE("attention of 16-bit types, and its gradient") {
   for (const DType type : {DType::bf16, DType::f16})
     for (const std::size_t head_dim : {64, 128}) {
       check_attention({.batch = 2, .context = 150, .heads = 2, .head_dim = head_dim}, type);

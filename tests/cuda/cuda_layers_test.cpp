@@ -97,9 +97,32 @@ TEST_CASE("products on a device, with what follows them") {
         }
 }
 
+TEST_CASE("a large product's algorithm may be faster than the first, but has its bits") {
+  const Gemm shape{.m = 256, .n = 256, .k = 128};  // large enough for a comparison
+  for (const DType type : kTypes) {
+    const OnDevice a(type, noise(type, shape.m * shape.k, 3));
+    const OnDevice b(type, noise(type, shape.k * shape.n, 4));
+    const OnDevice zeros(type, Values(shape.m * shape.k));
+    const OnDevice out(type, shape.m * shape.n);
+    kernels().product({.shape = shape, .a = zeros, .b = b, .out = out});  // nothing that tells algorithms apart
+    CHECK(out.get() == Values(shape.m * shape.n));
+    kernels().product({.shape = shape, .a = a, .b = b, .out = out, .added = out});  // cannot be run again
+    const Values first = out.get();
+    check_close(first, product_of(shape, noise(type, shape.m * shape.k, 3), noise(type, shape.k * shape.n, 4)), type);
+    for (int again = 0; again < 3; ++again) {
+      kernels().product({.shape = shape, .a = a, .b = b, .out = out});
+      CHECK(out.get() == first);
+    }
+  }
+}
+
 TEST_CASE("layer norm on a device, and its gradients") {
   for (const DType type : kTypes)
-    for (const auto& [rows, cols] : {std::array{3U, 8U}, std::array{70U, 72U}, std::array{9U, 101U}}) {
+    // Rows that a warp holds in one, two and three packs a lane, that a block holds, and that none holds; and many
+    // rows.
+    for (const auto& [rows, cols] :
+         {std::array{3U, 8U}, std::array{70U, 72U}, std::array{9U, 101U}, std::array{20U, 512U}, std::array{17U, 768U},
+          std::array{9U, 1000U}, std::array{5U, 2304U}, std::array{2U, 4200U}, std::array{2600U, 24U}}) {
       const Values x = noise(type, rows * cols, 1, 2);
       const Values weight = noise(type, cols, 2);
       const Values bias = noise(type, cols, 3);
@@ -234,7 +257,8 @@ TEST_CASE("embedding on a device, and its tables' gradients") {
 
 TEST_CASE("biases' gradients, slopes, and GELU on a device") {
   for (const DType type : kTypes)
-    for (const auto& [rows, cols] : {std::array{1U, 1U}, std::array{130U, 72U}, std::array{17U, 65U}}) {
+    for (const auto& [rows, cols] : {std::array{1U, 1U}, std::array{130U, 72U}, std::array{17U, 65U},
+                                     std::array{1300U, 264U}, std::array{3U, 2304U}}) {
       const Values x = noise(type, rows * cols, 1);
       const Values dy = noise(type, rows * cols, 2);
       Values sums(cols);

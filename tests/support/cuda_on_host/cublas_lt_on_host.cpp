@@ -26,6 +26,7 @@ struct cublasLtOnHostLayout {
 namespace {
 
 constexpr std::uint64_t kUsable = 7;
+constexpr std::uint64_t kFaster = 9;   ///< takes half the time, and adds up in another order: it has other bits
 constexpr std::uint64_t kRefused = 8;  ///< the heuristic gives it, and the product does not take it
 
 double read(cudaDataType_t type, const void* from, std::size_t i) {
@@ -75,6 +76,7 @@ struct Call {
   const void* c;
   void* d;
   cublasLtOnHostLayout of_d;
+  bool other_bits;
 
   void run() const {
     const std::size_t depth = desc.a == CUBLAS_OP_N ? of_a.cols : of_a.rows;
@@ -89,6 +91,7 @@ struct Call {
         const std::size_t index = col * static_cast<std::size_t>(of_d.ld) + row;
         if (beta != 0) sum += beta * read(of_d.type, c, index);
         write(of_d.type, d, index, finished(sum, row, col));
+        if (other_bits) static_cast<std::uint8_t*>(d)[index * (of_d.type == CUDA_R_32F ? 4 : 2)] ^= 1;
       }
   }
 
@@ -197,6 +200,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (*found < most) results[(*found)++] = {{{kRefused}}, CUBLAS_STATUS_SUCCESS};
   if (desc->epilogue != CUBLASLT_EPILOGUE_DEFAULT && d->rows % 16 != 0) return CUBLAS_STATUS_SUCCESS;
   if (*found < most) results[(*found)++] = {{{kUsable}}, CUBLAS_STATUS_SUCCESS};
+  if (*found < most) results[(*found)++] = {{{kFaster}}, CUBLAS_STATUS_SUCCESS};
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha, const void* a,
@@ -204,9 +208,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
                               const void* c, cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t of_d,
                               const cublasLtMatmulAlgo_t* algorithm, void*, std::size_t, cudaStream_t stream) {
   if (algorithm->data[0] == kRefused) return CUBLAS_STATUS_NOT_SUPPORTED;
-  if (algorithm->data[0] != kUsable) cuda_on_host::die("a product by an algorithm that cannot be used");
+  const bool faster = algorithm->data[0] == kFaster;
+  if (!faster && algorithm->data[0] != kUsable) cuda_on_host::die("a product by an algorithm that cannot be used");
   if (*static_cast<const float*>(alpha) != 1) cuda_on_host::die("a product times something");
-  const Call call{*desc, a, *of_a, b, *of_b, static_cast<double>(*static_cast<const float*>(beta)), c, d, *of_d};
-  cuda_on_host::queue(stream, [call] { call.run(); });
+  const Call call{*desc, a, *of_a, b,     *of_b, static_cast<double>(*static_cast<const float*>(beta)),
+                  c,     d, *of_d, faster};
+  cuda_on_host::queue(stream, [call] {
+    call.run();
+    if (!call.other_bits && (call.beta == 0 || call.c != call.d)) call.run();
+  });
   return CUBLAS_STATUS_SUCCESS;
 }

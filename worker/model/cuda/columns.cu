@@ -10,9 +10,9 @@
 namespace psring::worker::cuda {
 namespace {
 
-constexpr unsigned kPacks = kWarp;  ///< packs of a row that a block reads: a warp reads 512 bytes of memory
-constexpr unsigned kLines = 8;      ///< rows that a block reads at once
-constexpr unsigned kAhead = 8;      ///< rows that a thread loads before it adds them
+constexpr unsigned kPacks = kWarp;    ///< packs of a row that a block reads: a warp reads 512 bytes of memory
+constexpr unsigned kLines = 8;        ///< rows that a block reads at once
+constexpr unsigned kAhead = 8;        ///< rows that a thread loads before it adds them
 constexpr std::size_t kBlocks = 528;  ///< at most: all run at once on a GPU with 132 multiprocessors
 constexpr std::size_t kLeastChunk = 64;
 
@@ -85,9 +85,8 @@ __global__ void column_kernel(std::size_t rows, std::size_t cols, std::size_t ro
 
 template <class G>
 __global__ void chunk_kernel(std::size_t chunks, std::size_t cols, bool wide, const float* sums, float beta, G* into) {
-  sum_rows({0, chunks}, cols, wide, sums, [&](std::size_t j, float sum) {
-    into[j] = from_float<G>(beta == 0 ? sum : to_float(into[j]) + sum);
-  });
+  sum_rows({0, chunks}, cols, wide, sums,
+           [&](std::size_t j, float sum) { into[j] = from_float<G>(beta == 0 ? sum : to_float(into[j]) + sum); });
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ template <class Bits>
 __global__ void digest_kernel(std::size_t size, const Bits* elements, std::uint64_t* sums) {
   __shared__ std::uint64_t room[kMostWarps];
   std::uint64_t sum = 0;
-  for (std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x; i < size; i += std::size_t{gridDim.x} * kThreads) {
+  for (std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x; i < size;
+       i += std::size_t{gridDim.x} * kThreads) {
     if (elements[i] == 0) continue;
     std::uint64_t x = (std::uint64_t{i} << 32 | i >> 32) ^ elements[i];
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9U;

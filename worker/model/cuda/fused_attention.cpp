@@ -97,16 +97,18 @@ struct FusedAttention::Plan {
   std::size_t backward_bytes = 0;
 
   Plan(cudnnHandle_t on, const AttentionShape& whole, DType of_type)
-      : shape(whole), block(block_of(whole)), type(of_type), handle(on), forward(empty_graph(type)),
+      : shape(whole),
+        block(block_of(whole)),
+        type(of_type),
+        handle(on),
+        forward(empty_graph(type)),
         backward(empty_graph(type)) {
     describe_forward();
     describe_backward();
   }
 
   /// Returns whether cuDNN has kernels for both passes.
-  bool build() {
-    return build(forward, forward_bytes) && build(backward, backward_bytes);
-  }
+  bool build() { return build(forward, forward_bytes) && build(backward, backward_bytes); }
 
   using Addresses = std::unordered_map<std::int64_t, void*>;
   /// Calls a graph for each block. addresses_of(first sequence, first head): where the block's tensors lie.
@@ -150,14 +152,14 @@ struct FusedAttention::Plan {
     const Layout whole = matrix_layout(shape, block, 1);
     const Tensor log_sums = input(backward, kLogSums, log_sums_layout(shape, block));
     log_sums->set_data_type(DataType_t::FLOAT);
-    const auto [d_query, d_key, d_value] =
-        backward.sdpa_backward(input(backward, kQuery, part), input(backward, kKey, part), input(backward, kValue, part),
-                               input(backward, kOut, whole), input(backward, kDOut, whole), log_sums,
-                               cudnn_frontend::graph::SDPA_backward_attributes()
-                                   .set_name("attention_backward")
-                                   .set_causal_mask(true)
-                                   .set_attn_scale(scale_of(shape))
-                                   .set_deterministic_algorithm(true));
+    const auto [d_query, d_key, d_value] = backward.sdpa_backward(
+        input(backward, kQuery, part), input(backward, kKey, part), input(backward, kValue, part),
+        input(backward, kOut, whole), input(backward, kDOut, whole), log_sums,
+        cudnn_frontend::graph::SDPA_backward_attributes()
+            .set_name("attention_backward")
+            .set_causal_mask(true)
+            .set_attn_scale(scale_of(shape))
+            .set_deterministic_algorithm(true));
     output(d_query, kDQuery, part);
     output(d_key, kDKey, part);
     output(d_value, kDValue, part);
@@ -165,8 +167,9 @@ struct FusedAttention::Plan {
   bool build(Graph& graph, std::size_t& bytes) {
     std::int64_t size = 0;
     if (graph.validate().is_bad() || graph.build_operation_graph(handle).is_bad() ||
-        graph.create_execution_plans({cudnn_frontend::HeurMode_t::A}).is_bad() || graph.check_support(handle).is_bad() ||
-        graph.build_plans(handle).is_bad() || graph.get_workspace_size(size).is_bad())
+        graph.create_execution_plans({cudnn_frontend::HeurMode_t::A}).is_bad() ||
+        graph.check_support(handle).is_bad() || graph.build_plans(handle).is_bad() ||
+        graph.get_workspace_size(size).is_bad())
       return false;
     bytes = static_cast<std::size_t>(size);
     return true;
@@ -220,15 +223,12 @@ void FusedAttention::forward(const Plan& plan, cudaStream_t stream, ConstElement
 void FusedAttention::backward(const Plan& plan, cudaStream_t stream, ConstElements qkv, ConstElements out,
                               const float* log_sums, ConstElements d_out, Elements d_qkv, void* scratch) {
   plan.run(plan.backward, stream, scratch, [&](std::size_t sequence, std::size_t head) {
-    return Plan::Addresses{{kQuery, plan.at(qkv.data(), 3, 0, sequence, head)},
-                           {kKey, plan.at(qkv.data(), 3, 1, sequence, head)},
-                           {kValue, plan.at(qkv.data(), 3, 2, sequence, head)},
-                           {kOut, plan.at(out.data(), 1, 0, sequence, head)},
-                           {kLogSums, plan.at_log_sums(log_sums, sequence, head)},
-                           {kDOut, plan.at(d_out.data(), 1, 0, sequence, head)},
-                           {kDQuery, plan.at(d_qkv.data(), 3, 0, sequence, head)},
-                           {kDKey, plan.at(d_qkv.data(), 3, 1, sequence, head)},
-                           {kDValue, plan.at(d_qkv.data(), 3, 2, sequence, head)}};
+    return Plan::Addresses{
+        {kQuery, plan.at(qkv.data(), 3, 0, sequence, head)},    {kKey, plan.at(qkv.data(), 3, 1, sequence, head)},
+        {kValue, plan.at(qkv.data(), 3, 2, sequence, head)},    {kOut, plan.at(out.data(), 1, 0, sequence, head)},
+        {kLogSums, plan.at_log_sums(log_sums, sequence, head)}, {kDOut, plan.at(d_out.data(), 1, 0, sequence, head)},
+        {kDQuery, plan.at(d_qkv.data(), 3, 0, sequence, head)}, {kDKey, plan.at(d_qkv.data(), 3, 1, sequence, head)},
+        {kDValue, plan.at(d_qkv.data(), 3, 2, sequence, head)}};
   });
 }
 

@@ -9,8 +9,8 @@
 
 namespace psring::worker::cuda {
 
-/// Attention of 16-bit types by cuDNN's fused kernels, in their deterministic form. Keeps a plan for each shape. Without
-/// cuDNN (no_fused_attention.cpp) it has no plan for any shape.
+/// Attention of 16-bit types by cuDNN's fused kernels, in their deterministic form. Keeps a plan for each shape.
+/// Without cuDNN (no_fused_attention.cpp) it has no plan for any shape.
 class FusedAttention {
  public:
   FusedAttention();

@@ -5,9 +5,9 @@
 #include <psring/common/device/cuda/reduce.cuh>
 #include <psring/worker/model/cuda/kernels.h>
 
-// Layer norm. Where a row is whole packs of 16 bytes and not too long, a team of threads holds it in registers and reads
-// it once, and the backward pass is one kernel. Otherwise a warp reads a row several times. Sums over rows have two
-// steps, both in order: first over the rows of each chunk, then over the chunks, which depend on the shape alone.
+// Layer norm. Where a row is whole packs of 16 bytes and not too long, a team of threads holds it in registers and
+// reads it once, and the backward pass is one kernel. Otherwise a warp reads a row several times. Sums over rows have
+// two steps, both in order: first over the rows of each chunk, then over the chunks, which depend on the shape alone.
 
 namespace psring::worker::cuda {
 namespace {
@@ -122,9 +122,8 @@ __global__ void __launch_bounds__(kThreads, 2)
       Row::for_held(cols, [&](unsigned e, unsigned i) { sum += row.value(e, i); });
       mean = team_sum<kTeam>(sum, rooms[0]) / static_cast<float>(cols);
       float squares = 0;
-      Row::for_held(cols, [&](unsigned e, unsigned i) {
-        squares += (row.value(e, i) - mean) * (row.value(e, i) - mean);
-      });
+      Row::for_held(cols,
+                    [&](unsigned e, unsigned i) { squares += (row.value(e, i) - mean) * (row.value(e, i) - mean); });
       scale = 1.0F / sqrtf(team_sum<kTeam>(squares, rooms[1]) / static_cast<float>(cols) + kEpsilon);
       if (threadIdx.x % kTeam == 0) {
         saved[2 * r] = mean;
@@ -353,15 +352,16 @@ cudaError_t layer_norm_backward(const Queue& queue, Rows shape, ConstElements x,
     const T* const added = residual.empty() ? nullptr : as<T>(residual);
     const bool held = with_held_rows<T>(
         shape, {x.data(), weight.data(), dy.data(), residual.data(), dx.data()}, [&](auto team, auto each) {
-          error = launch(queue, &held_norm_backward_kernel<T, team, each>, chunks, kThreads, 0, shape.rows, shape.cols,
-                         chunk, as<T>(x), as<T>(weight), saved, as<T>(dy), added,
-                         dx.empty() ? nullptr : as<T>(dx), sums);
+          error =
+              launch(queue, &held_norm_backward_kernel<T, team, each>, chunks, kThreads, 0, shape.rows, shape.cols,
+                     chunk, as<T>(x), as<T>(weight), saved, as<T>(dy), added, dx.empty() ? nullptr : as<T>(dx), sums);
         });
     if (held) return;
     error = cudaSuccess;
     if (sums != nullptr)
       error = launch(queue, &norm_sums_kernel<T>,
-                     dim3(static_cast<unsigned>((shape.cols + kThreads - 1) / kThreads), chunks), kThreads, 0, shape.rows, shape.cols, chunk, as<T>(x), saved, as<T>(dy), sums);
+                     dim3(static_cast<unsigned>((shape.cols + kThreads - 1) / kThreads), chunks), kThreads, 0,
+                     shape.rows, shape.cols, chunk, as<T>(x), saved, as<T>(dy), sums);
     if (error == cudaSuccess && !dx.empty())
       error = launch(queue, &norm_inputs_kernel<T>, blocks_for(queue, shape.rows * kWarp, kThreads), kThreads, 0,
                      shape.rows, shape.cols, as<T>(x), as<T>(weight), saved, as<T>(dy), added, as<T>(dx));

@@ -93,7 +93,8 @@ class TensorKernels {
                                    ConstElements dy, ConstElements residual, Elements dx,
                                    const NormGradients& gradients) = 0;
 
-  /// qkv [rows, 3 dim], out [rows, dim], log_sums [batch, heads, context]. Allocates no buffer of context x context.
+  /// qkv [rows, 3 dim], out [rows, dim], log_sums [batch, heads, context]. Scratch memory of context x context is 2 GiB
+  /// at most.
   virtual void attention(const AttentionShape& shape, ConstElements qkv, Elements out, float* log_sums) = 0;
   virtual void attention_backward(const AttentionShape& shape, ConstElements qkv, ConstElements out,
                                   const float* log_sums, ConstElements d_out, Elements d_qkv) = 0;
