@@ -133,6 +133,7 @@ __global__ void __launch_bounds__(kTileThreads, 6) candidate_kernel(TopK at) {
   __shared__ std::uint32_t counts[kTileThreads / kWarp];
   __shared__ std::uint32_t base;
   std::uint32_t bound = at.shared->bound;
+  if (bound == 0) return;  // all values are the candidates; so the zeros behind the last value are none here
   const unsigned lane = threadIdx.x % kWarp;
   const unsigned warp = threadIdx.x / kWarp;
   const std::size_t tile = std::size_t{blockIdx.x} * kTile;
@@ -152,7 +153,6 @@ __global__ void __launch_bounds__(kTileThreads, 6) candidate_kernel(TopK at) {
         fours[f].values[j] = i < size ? values[i] : 0.0F;
       }
   }
-  // The zeros behind the last value are candidates only if all values are: then there is no room for them.
   const auto is_candidate = [&](unsigned f, unsigned j) { return magnitude(fours[f].values[j]) >= bound; };
   std::uint32_t count = 0;
 #pragma unroll
@@ -213,12 +213,13 @@ __device__ void for_candidates(const TopK& at, std::size_t tile, const Body& bod
   const std::size_t end = sampled ? begin + at.tile_count[tile] : min(begin + kTile, at.size);
   for (std::size_t first = begin; first < end; first += kWarp) {
     const std::size_t i = first + threadIdx.x % kWarp;
-    if (i >= end)
-      body(0.0F, kNowhere);
-    else if (sampled)
-      body(at.candidates[i], at.places[i]);
-    else
-      body(at.values[i], static_cast<std::uint32_t>(i));
+    float value = 0;
+    std::uint32_t place = kNowhere;
+    if (i < end) {
+      value = sampled ? at.candidates[i] : at.values[i];
+      place = sampled ? at.places[i] : static_cast<std::uint32_t>(i);
+    }
+    body(value, place);
   }
 }
 

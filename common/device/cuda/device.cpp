@@ -86,7 +86,7 @@ class CudaDevice final : public Device {
       fail(ErrorKind::usage, "--device cuda: {} has compute capability {}.{}; at least 8.0 is needed", name_,
            properties.major, properties.minor);
     stream_ = std::make_unique<Stream>();
-    kernels_.emplace(*stream_, static_cast<unsigned>(properties.multiProcessorCount));
+    kernels_.emplace(*stream_, static_cast<unsigned>(properties.multiProcessorCount), pool_);
     free_at_first_ = memory().free_bytes;
   }
 
@@ -95,13 +95,7 @@ class CudaDevice final : public Device {
   Pool& pool() { return pool_; }
 
   std::byte* allocate(std::size_t bytes, Category category) override {
-    kernels_->flushed();  // before memory that they use could be freed
-    std::byte* memory = pool_.allocate(bytes, kind_of(category));
-    if (memory == nullptr) {
-      check_call(cudaStreamSynchronize(kernels_->stream()), "cudaStreamSynchronize");
-      kernels_->launches().forget();  // graphs hold memory, too
-      memory = pool_.allocate(bytes, kind_of(category));
-    }
+    std::byte* const memory = kernels_->allocate(bytes, kind_of(category));
     if (memory == nullptr) {
       const MemoryUse use = this->memory();
       fail(ErrorKind::data, "{}: {}: no room for {} MiB, {} of {} MiB are free", name_,

@@ -9,6 +9,7 @@
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/device/cuda/launch.h>
 #include <psring/common/device/cuda/launches.h>
+#include <psring/common/device/cuda/pool.h>
 #include <psring/common/device/device.h>
 
 namespace psring::cuda {
@@ -20,8 +21,9 @@ void check_launch(cudaError_t error, const char* kernel);
 /// kernels here. Belongs to the device's thread.
 class KernelQueue {
  public:
-  /// REQUIRES: the stream outlives this object.
-  KernelQueue(cudaStream_t stream, unsigned multiprocessors) : launches_(stream), queue_{stream, multiprocessors} {}
+  /// REQUIRES: the stream and the pool outlive this object.
+  KernelQueue(cudaStream_t stream, unsigned multiprocessors, Pool& pool)
+      : pool_(pool), launches_(stream), queue_{stream, multiprocessors} {}
   /// Waits for the stream.
   ~KernelQueue();
   KernelQueue(const KernelQueue&) = delete;
@@ -51,6 +53,8 @@ class KernelQueue {
     });
   }
 
+  /// Returns memory of the pool, or null if there is none even after all graphs were destroyed, which hold memory, too.
+  std::byte* allocate(std::size_t bytes, Pool::Kind kind);
   /// Returns memory that the next kernel may use while it runs.
   float* scratch(std::size_t floats);
   /// Returns a second such memory, whose size never changes after the first call.
@@ -61,11 +65,14 @@ class KernelQueue {
  private:
   void book_more(std::size_t bytes);
 
+  std::byte* scratch_memory(std::size_t bytes);
+
+  Pool& pool_;
   Launches launches_;
   const Queue queue_;  ///< without the pending kernels
-  void* scratch_ = nullptr;
+  std::byte* scratch_ = nullptr;
   std::size_t scratch_bytes_ = 0;  ///< the largest request so far
-  void* workspace_ = nullptr;
+  std::byte* workspace_ = nullptr;
   std::size_t booked_bytes_ = 0;
   MemoryLedger* ledger_ = nullptr;
 };

@@ -487,6 +487,10 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   stream->queue([state = event->state, record = event->state->newest()] { state->wait(record); });
   return cudaSuccess;
 }
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = stream->capture != nullptr ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (stream->owner != std::this_thread::get_id() || stream->capture != nullptr) return cudaErrorInvalidValue;
   stream->capture = std::make_unique<cudaOnHostGraph>();

@@ -10,10 +10,11 @@
 namespace psring::worker::cuda {
 namespace {
 
-constexpr unsigned kPacks = kWarp;    ///< packs of a row that a block reads: a warp reads 512 bytes of memory
-constexpr unsigned kLines = 8;        ///< rows that a block reads at once
-constexpr unsigned kAhead = 8;        ///< rows that a thread loads before it adds them
-constexpr std::size_t kBlocks = 528;  ///< at most: all run at once on a GPU with 132 multiprocessors
+constexpr unsigned kPacks = kWarp;  ///< packs of a row that a block reads: a warp reads 512 bytes of memory
+constexpr unsigned kLines = 8;      ///< rows that a block reads at once
+constexpr unsigned kAhead = 8;      ///< rows that a thread loads before it adds them
+constexpr std::size_t kBlocks =
+    528;  ///< of 16-bit elements, but for very wide rows: all run at once on 132 multiprocessors
 constexpr std::size_t kLeastChunk = 64;
 
 template <class T>

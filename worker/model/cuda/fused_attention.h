@@ -24,7 +24,7 @@ class FusedAttention {
   std::shared_ptr<const Plan> plan(const AttentionShape& shape, DType type);
 
   /// The scratch memory of a pass. That of the backward pass grows with context^2, as cuDNN keeps the gradients of the
-  /// scores there, and is at most some 2 GiB: the pass takes as many sequences and heads at a time as that holds.
+  /// scores there: the pass takes as many sequences and heads at a time as 2 GiB hold, and at least one head.
   static std::size_t forward_bytes(const Plan& plan);
   static std::size_t backward_bytes(const Plan& plan);
 

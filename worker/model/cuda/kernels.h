@@ -19,15 +19,21 @@ cudaError_t slope(const Queue& queue, TensorKernels::Slope slope, ConstElements 
 /// written to `kept`.
 cudaError_t finish_product(const Queue& queue, Rows shape, const Product& product);
 
-/// Writes kDigestSums sums on the device, whose sum tells apart elements of other bits. It is 0 if all are 0.
-inline constexpr unsigned kDigestSums = 256;
-cudaError_t digest(const Queue& queue, ConstElements elements, std::uint64_t* sums);
+/// Elements in two numbers: the first tells apart other bits; the second counts the elements that are neither 0 nor
+/// infinite nor NaN.
+struct Digest {
+  std::uint64_t bits = 0;
+  std::uint64_t numbers = 0;
+};
+/// Writes the digests of kDigestParts parts on the device; the elements' is their sum.
+inline constexpr unsigned kDigestParts = 256;
+cudaError_t digest(const Queue& queue, ConstElements elements, Digest* parts);
 
 /// Returns the floats of scratch memory that sums over rows need, and a layer norm's backward pass.
 std::size_t column_scratch(Rows shape);
 std::size_t norm_scratch(Rows shape);
 cudaError_t column_sums(const Queue& queue, Rows shape, ConstElements dy, float beta, Elements into, float* scratch);
-/// into = beta * into + the sum of the rows of `sums`, which is aligned as scratch memory is.
+/// into = beta * into + the sum of the rows of `sums`.
 cudaError_t sum_chunks(const Queue& queue, Rows chunks, const float* sums, float beta, Elements into);
 
 cudaError_t layer_norm(const Queue& queue, Rows shape, ConstElements x, ConstElements weight, ConstElements bias,

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <tuple>
@@ -11,6 +11,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/device/cuda/errors.h>
+#include <psring/common/device/cuda/handles.h>
 #include <psring/worker/model/cuda/kernels.h>
 #include <psring/worker/model/cuda/products.h>
 
@@ -90,56 +91,41 @@ bool refuses(cublasStatus_t status) {
 
 /// Products with fewer operations are over before a choice of algorithms would show.
 constexpr double kLeastCompared = 1 << 24;
-constexpr float kComparedMilliseconds =
-    1;  ///< a run that takes longer is compared by itself, a shorter one by the next 3
-constexpr unsigned kComparedRuns = 3;
+/// A run that takes longer is compared by itself, a shorter one by the next kComparedRuns.
+constexpr Nanoseconds kLongRun = std::chrono::milliseconds(1);
+constexpr int kComparedRuns = 3;
+constexpr unsigned kTries = 8;  ///< to compare algorithms, if the products before told nothing
 
-/// A product's output in one number; waits for the stream.
+/// Computes digests; waits for the stream.
 class Digests {
  public:
-  Digests() { check_call(cudaMalloc(&sums_, kDigestSums * sizeof(std::uint64_t)), "cudaMalloc"); }
-  ~Digests() { cudaFree(sums_); }
+  Digests() { check_call(cudaMalloc(&parts_, kDigestParts * sizeof(Digest)), "cudaMalloc"); }
+  ~Digests() { cudaFree(parts_); }
   Digests(const Digests&) = delete;
   Digests& operator=(const Digests&) = delete;
 
-  std::uint64_t of(ConstElements elements, const Queue& queue) {
-    std::array<std::uint64_t, kDigestSums> sums{};
-    check_call(digest(queue, elements, static_cast<std::uint64_t*>(sums_)), "digest");
-    check_call(cudaMemcpyAsync(sums.data(), sums_, sizeof(sums), cudaMemcpyDeviceToHost, queue.stream),
+  Digest of(ConstElements elements, const Queue& queue) {
+    std::array<Digest, kDigestParts> parts{};
+    check_call(digest(queue, elements, static_cast<Digest*>(parts_)), "digest");
+    check_call(cudaMemcpyAsync(parts.data(), parts_, sizeof(parts), cudaMemcpyDeviceToHost, queue.stream),
                "cudaMemcpyAsync");
     check_call(cudaStreamSynchronize(queue.stream), "cudaStreamSynchronize");
-    return std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
+    Digest sum;
+    for (const Digest& part : parts) sum = {sum.bits + part.bits, sum.numbers + part.numbers};
+    return sum;
   }
+  /// Returns whether an eighth of the elements are finite numbers other than 0.
+  bool varied(ConstElements elements, const Queue& queue) { return of(elements, queue).numbers >= elements.size() / 8; }
 
  private:
-  void* sums_ = nullptr;
+  void* parts_ = nullptr;
 };
 
-/// The time between two points of a stream.
-class StopWatch {
- public:
-  StopWatch() {
-    for (cudaEvent_t& event : events_)
-      check_call(cudaEventCreateWithFlags(&event, cudaEventDefault), "cudaEventCreate");
-  }
-  ~StopWatch() {
-    for (const cudaEvent_t event : events_) cudaEventDestroy(event);
-  }
-  StopWatch(const StopWatch&) = delete;
-  StopWatch& operator=(const StopWatch&) = delete;
-
-  void start(cudaStream_t stream) { check_call(cudaEventRecord(events_[0], stream), "cudaEventRecord"); }
-  float stop(cudaStream_t stream) {
-    float milliseconds = 0;
-    check_call(cudaEventRecord(events_[1], stream), "cudaEventRecord");
-    check_call(cudaEventSynchronize(events_[1]), "cudaEventSynchronize");
-    check_call(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]), "cudaEventElapsedTime");
-    return milliseconds;
-  }
-
- private:
-  std::array<cudaEvent_t, 2> events_{};
-};
+bool is_captured(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check_call(cudaStreamIsCapturing(stream, &status), "cudaStreamIsCapturing");
+  return status != cudaStreamCaptureStatusNone;
+}
 
 /// The way to call a product of one shape and kind.
 class Plan {
@@ -173,8 +159,12 @@ class Plan {
     }
     const double operations =
         2.0 * static_cast<double>(p.shape.m) * static_cast<double>(p.shape.n) * static_cast<double>(p.shape.k);
-    if (algorithms_.size() > 1 && operations >= kLeastCompared && p.added.data() != p.out.data())
+    const bool runs_again = p.added.data() != p.out.data();
+    if (tries_ > 0 && algorithms_.size() > 1 && operations >= kLeastCompared && runs_again &&
+        !is_captured(queue.stream)) {
+      --tries_;
       compare(handle, p, workspace, queue, digests);
+    }
     return status_;
   }
 
@@ -200,34 +190,36 @@ class Plan {
                           out_, &algorithm, workspace, Products::kWorkspaceBytes, stream);
   }
 
-  /// Keeps the fastest algorithm of those with the first one's bits. The product has run by the first, and runs again:
-  /// REQUIRES that its output is none of its inputs. Zeros tell no algorithms apart: then all are kept for a later
-  /// call.
+  /// Puts the fastest algorithm of those with the first one's bits in front. The product has run by the first, and runs
+  /// again: REQUIRES that its output is none of its inputs. If a different order of summation would not show in the
+  /// output, as in one of zeros or NaN, all stays as it is: 16-bit results of one sum differ in one of some 10,000.
   void compare(cublasLtHandle_t handle, const Product& p, void* workspace, const Queue& queue, Digests& digests) {
-    const std::uint64_t bits = digests.of(p.out, queue);
-    if (bits == 0) return;
-    StopWatch watch;
-    const cublasLtMatmulAlgo_t* best = nullptr;
-    float least = 0;
-    for (const cublasLtMatmulAlgo_t& algorithm : algorithms_) {
-      watch.start(queue.stream);
-      if (call(handle, p, algorithm, workspace, queue.stream) != CUBLAS_STATUS_SUCCESS) continue;
-      float time = watch.stop(queue.stream);
-      if (digests.of(p.out, queue) != bits) continue;
-      if (time < kComparedMilliseconds) {  // the first run loads the kernel
-        watch.start(queue.stream);
-        for (unsigned i = 0; i < kComparedRuns; ++i)
-          check_lt(call(handle, p, algorithm, workspace, queue.stream), "cublasLtMatmul");
-        time = watch.stop(queue.stream) / kComparedRuns;
-      }
-      if (best != nullptr && time >= least) continue;
-      best = &algorithm;
-      least = time;
+    const Digest first = digests.of(p.out, queue);
+    const std::uint64_t enough = p.out.type() == DType::f32 ? 1U << 12U : 1U << 17U;
+    if (first.numbers < enough || !digests.varied(p.a, queue) || !digests.varied(p.b, queue)) return;
+    Event begin(cudaEventDefault);
+    Event end(cudaEventDefault);
+    const auto time_of = [&](const cublasLtMatmulAlgo_t& algorithm, int runs) -> std::optional<Nanoseconds> {
+      begin.record(queue.stream);
+      for (int i = 0; i < runs; ++i)
+        if (call(handle, p, algorithm, workspace, queue.stream) != CUBLAS_STATUS_SUCCESS) return std::nullopt;
+      end.record(queue.stream);
+      end.wait();
+      return end.since(begin) / runs;
+    };
+    std::size_t best = 0;
+    Nanoseconds least = Nanoseconds::max();
+    for (std::size_t i = 0; i < algorithms_.size(); ++i) {
+      auto time = time_of(algorithms_[i], 1);
+      if (!time || digests.of(p.out, queue).bits != first.bits) continue;
+      if (*time < kLongRun) time = time_of(algorithms_[i], kComparedRuns);  // the first run loads the kernel
+      if (!time || *time >= least) continue;
+      best = i;
+      least = *time;
     }
-    check(best != nullptr, "an algorithm of cuBLASLt gives other bits in a second run");
-    const cublasLtMatmulAlgo_t chosen = *best;
-    algorithms_ = {chosen};
-    check_lt(call(handle, p, chosen, workspace, queue.stream), "cublasLtMatmul");
+    std::swap(algorithms_.front(), algorithms_[best]);
+    tries_ = 0;
+    check_lt(call(handle, p, algorithms_.front(), workspace, queue.stream), "cublasLtMatmul");
   }
 
   void find(cublasLtHandle_t handle, const Product& p) {
@@ -263,7 +255,9 @@ class Plan {
   Layout b_;
   Layout out_;
   cublasLtMatmulDesc_t description_ = nullptr;
-  std::vector<cublasLtMatmulAlgo_t> algorithms_;  ///< those not refused so far, in the heuristic's order; see compare
+  std::vector<cublasLtMatmulAlgo_t>
+      algorithms_;           ///< those not refused so far, in the heuristic's order, but see compare
+  unsigned tries_ = kTries;  ///< left, to compare the algorithms
   cublasStatus_t status_ = CUBLAS_STATUS_NOT_SUPPORTED;  ///< of the last call
 };
 

@@ -19,8 +19,8 @@ class Products {
   ~Products();
 
   /// Queues a product. `workspace`: kWorkspaceBytes on the device. Returns true if the caller must still apply bias and
-  /// `then`, because no fused kernel exists. Waits for the stream while it compares algorithms, in the first product of
-  /// a plan.
+  /// `then`, because no fused kernel exists. Waits for the stream while it compares algorithms, once for a plan and
+  /// not while a graph is captured.
   bool run(const Product& product, void* workspace, const Queue& queue);
 
   static constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;

@@ -1,6 +1,7 @@
 #include <memory>
 #include <utility>
 
+#include <psring/common/base/error.h>
 #include <psring/common/device/cuda/kernel_queue.h>
 #include <psring/worker/model/cuda/fused_attention.h>
 #include <psring/worker/model/cuda/kernels.h>
@@ -31,6 +32,16 @@ namespace {
 class CudaTensorKernels final : public TensorKernels {
  public:
   explicit CudaTensorKernels(KernelQueue& queue) : queue_(queue) {}
+  /// Launches the pending kernels and forgets their graphs, which use the libraries' plans.
+  ~CudaTensorKernels() override {
+    try {
+      check_launch(cudaStreamSynchronize(queue_.flushed().stream), "cudaStreamSynchronize");
+    } catch (const Error&) {  // has ended the job already, or ends it in the next call
+    }
+    queue_.launches().forget();
+  }
+  CudaTensorKernels(const CudaTensorKernels&) = delete;
+  CudaTensorKernels& operator=(const CudaTensorKernels&) = delete;
 
   void product(const Product& product) override {
     void* const workspace = queue_.workspace(Products::kWorkspaceBytes);
@@ -60,7 +71,8 @@ class CudaTensorKernels final : public TensorKernels {
     if (const auto plan = fused_.plan(shape, qkv.type())) {
       void* const scratch = scratch_bytes(FusedAttention::forward_bytes(*plan));
       CallKey key;
-      key.add(&FusedAttention::forward, plan.get(), qkv, out, log_sums, scratch);
+      key.add(&FusedAttention::forward, shape.batch, shape.context, shape.heads, shape.head_dim, qkv, out, log_sums,
+              scratch);
       queue_.add(std::move(key), [=](const Queue& queue) {
         FusedAttention::forward(*plan, queue.stream, qkv, out, log_sums, scratch);
       });
@@ -73,7 +85,8 @@ class CudaTensorKernels final : public TensorKernels {
     if (const auto plan = fused_.plan(shape, qkv.type())) {
       void* const scratch = scratch_bytes(FusedAttention::backward_bytes(*plan));
       CallKey key;
-      key.add(&FusedAttention::backward, plan.get(), qkv, out, log_sums, d_out, d_qkv, scratch);
+      key.add(&FusedAttention::backward, shape.batch, shape.context, shape.heads, shape.head_dim, qkv, out, log_sums,
+              d_out, d_qkv, scratch);
       queue_.add(std::move(key), [=](const Queue& queue) {
         FusedAttention::backward(*plan, queue.stream, qkv, out, log_sums, d_out, d_qkv, scratch);
       });

@@ -69,8 +69,9 @@ struct LossSums {
 
 /// The operations of layers on a device. Inputs and outputs lie in the device's memory. Activations, their gradients
 /// and parameters have one type; the gradients of parameters may be f32. Calls are queued in order and do not wait,
-/// except when a kernel needs more scratch memory than any kernel before. Deterministic: the same shapes and inputs
-/// give the same bits. A gradient is overwritten if its `beta` is 0, and accumulated if it is 1.
+/// except when a kernel needs more scratch memory than any kernel before, and in the first products of a shape.
+/// Deterministic: the same shapes and inputs give the same bits. A gradient is overwritten if its `beta` is 0, and
+/// accumulated if it is 1.
 class TensorKernels {
  public:
   virtual ~TensorKernels() = default;
@@ -93,8 +94,8 @@ class TensorKernels {
                                    ConstElements dy, ConstElements residual, Elements dx,
                                    const NormGradients& gradients) = 0;
 
-  /// qkv [rows, 3 dim], out [rows, dim], log_sums [batch, heads, context]. Scratch memory of context x context is 2 GiB
-  /// at most.
+  /// qkv [rows, 3 dim], out [rows, dim], log_sums [batch, heads, context]. Scratch memory of context x context is
+  /// some 2 GiB at most, but one head has what it needs.
   virtual void attention(const AttentionShape& shape, ConstElements qkv, Elements out, float* log_sums) = 0;
   virtual void attention_backward(const AttentionShape& shape, ConstElements qkv, ConstElements out,
                                   const float* log_sums, ConstElements d_out, Elements d_qkv) = 0;
