@@ -32,7 +32,9 @@ class Fingerprints(ProgramTest):
         with open(self.folder / "a.tsv", newline="") as file:
             (head, row) = csv.reader(file, delimiter="\t")
         self.assertRegex(row[head.index("sha256")], "^[0-9a-f]{64}$")
-        changes = {"sha256": ("0", "1"), "bytes": ("worker 1 sent ", "worker 1 sent 7"),
+        self.assertEqual(row[head.index("exit")], "0")
+        self.assertRegex(row[head.index("says")], "^mlp:20-33-17-5: [0-9]+ parameters in ")
+        changes = {"exit": ("0", "3"), "says": ("parameters", "weights"), "sha256": ("0", "1"), "bytes": ("worker 1 sent ", "worker 1 sent 7"),
                    "memory": ("worker 0 gradients ", "worker 0 gradients 7"), "loss": ("final_loss ", "final_loss 7")}
         for column, (before, after) in changes.items():
             with self.subTest(column):
@@ -48,6 +50,16 @@ class Fingerprints(ProgramTest):
         result = self.script("compare", "a.tsv", "b.tsv")
         self.assertEqual(result.returncode, CHECK_FAILED)
         self.assertIn("ddp lamb clip: only in the first table", result.stdout)
+
+    def test_jobs_that_are_refused(self):
+        self.assertEqual(self.record("a.tsv", "drawn 1").returncode, 0)
+        with open(self.folder / "a.tsv", newline="") as file:
+            (head, *rows) = csv.reader(file, delimiter="\t")
+        exits = [row[head.index("exit")] for row in rows]
+        self.assertEqual(len(exits), 11)
+        self.assertIn("2", exits)
+        for row in rows:
+            self.assertRegex(row[head.index("says")], "^psring: " if row[head.index("exit")] != "0" else ": [0-9]+ parameters in ")
 
     def write(self, name, *rows):
         with open(self.folder / name, "w", newline="") as file:
