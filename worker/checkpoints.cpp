@@ -128,13 +128,13 @@ void restore_residual(const optim::Checkpoint& saved, const TrainSetup& setup, s
   }
 }
 
-Checkpoints::Checkpoints(const TrainSetup& setup, const Plan& plan, const MeshGroups* mesh, Strategy& strategy,
+Checkpoints::Checkpoints(const TrainSetup& setup, const Plan& plan, const MeshGroups* mesh, const Abilities& able,
                          std::span<const float> buffers, std::span<const std::size_t> keepers, ErrorFeedback* feedback)
     : setup_(setup),
       rank_(plan.place.rank.value),
       data_rank_(plan.data_rank.value),
       mesh_(mesh),
-      able_(strategy),
+      able_(able),
       buffers_(buffers),
       keepers_(keepers),
       feedback_(feedback),

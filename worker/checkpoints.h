@@ -39,7 +39,7 @@ class Checkpoints {
  public:
   /// `mesh`: the groups of the job's mesh; null: every worker has the whole model. Throws usage where the strategy
   /// cannot be saved. REQUIRES: all outlive it.
-  Checkpoints(const TrainSetup& setup, const Plan& plan, const MeshGroups* mesh, Strategy& strategy,
+  Checkpoints(const TrainSetup& setup, const Plan& plan, const MeshGroups* mesh, const Abilities& able,
               std::span<const float> buffers, std::span<const std::size_t> keepers = {},
               ErrorFeedback* feedback = nullptr);
 

@@ -6,8 +6,7 @@
 
 namespace psring::worker {
 
-std::optional<KeptState> KeptState::of(Strategy& strategy, const Layout& layout) {
-  const Abilities able(strategy);
+std::optional<KeptState> KeptState::of(const Abilities& able, const Layout& layout) {
   if (able.resuming == nullptr) return std::nullopt;
   auto whole = able.resuming->whole_state();
   if (!whole) return std::nullopt;

@@ -21,7 +21,7 @@ struct KeptState {
   std::vector<std::map<std::string, std::vector<float>>> units;
 
   /// A strategy's, where it has all of it.
-  static std::optional<KeptState> of(Strategy& strategy, const Layout& layout);
+  static std::optional<KeptState> of(const Abilities& able, const Layout& layout);
   /// Makes a run begin with it. REQUIRES: it outlives the plan.
   void restore(Plan& plan) const;
 };

@@ -15,7 +15,7 @@ Trainer::Trainer(const Plan& plan, const World& world, Parts parts)
     : plan_(plan),
       world_(world),
       parts_(std::move(parts)),
-      able_(parts_.strategy),
+      able_(parts_.strategy.abilities()),
       batch_(plan.job.batch_per_worker()),
       save_every_(plan.job.checkpoint_every),
       eval_every_(plan.job.eval_every),

@@ -105,7 +105,7 @@ void Training::make_compression() {
   if (!optim::compresses(job.compress)) return;
   if (job.error_feedback) {
     feedback_.emplace(setup_.layout(), world_.memory, world_.device);
-    feedback_->follow([this] { return Abilities(*strategy_).loss_scaler(); }, plan_.optimizer.loss_scaler.active());
+    feedback_->follow([this] { return strategy_->abilities().loss_scaler(); }, plan_.optimizer.loss_scaler.active());
     world_.feedback = &*feedback_;
     keepers_ = plan_.place.pushers;
     if (keepers_.empty())
@@ -239,7 +239,8 @@ std::uint64_t Training::run() {
   std::optional<std::uint64_t> reached;
   std::optional<Checkpoints> checkpoints;
   if (job.checkpoint_every > 0)
-    checkpoints.emplace(setup_, plan_, world_.mesh, *strategy_, buffers_.values(), keepers_, world_.feedback);
+    checkpoints.emplace(setup_, plan_, world_.mesh, strategy_->abilities(), buffers_.values(), keepers_,
+                        world_.feedback);
   std::optional<StageLinks> links;
   if (world_.mesh != nullptr) links.emplace(sizes_of_stage(setup_), world_, dynamic_cast<HostNetwork&>(*network));
   Trainer trainer(plan_, world_,

@@ -56,7 +56,7 @@ class Training {
   /// Returns whether the job was to end within the evaluation after the last step.
   bool evaluation_cut() const { return evaluation_cut_; }
   /// The state that this worker can continue with after an error in `run`; nothing if others have parts of it.
-  std::optional<KeptState> keep() { return KeptState::of(*strategy_, setup_.layout()); }
+  std::optional<KeptState> keep() { return KeptState::of(strategy_->abilities(), setup_.layout()); }
   /// Writes the parameters and the layers' buffers of the whole model. A collective of all workers, each of which may
   /// name a file, or "" for none. Throws data, in all workers, if any value is not finite. REQUIRES: run() has
   /// returned.
@@ -66,9 +66,9 @@ class Training {
   void read(const std::function<void(ConstElements)>& take);
   Prediction predict() const;
   /// Steps that the whole run has skipped, since its beginning: see optim::LossScaler. REQUIRES: run() has returned.
-  std::uint64_t skipped_steps() const { return Abilities(*strategy_).loss_scaler().skipped(); }
+  std::uint64_t skipped_steps() const { return strategy_->abilities().loss_scaler().skipped(); }
   Nanoseconds communicated() const {
-    return (client_ ? client_->busy() : Abilities(*strategy_).waited()) + setup_.tensor_part().waited();
+    return (client_ ? client_->busy() : strategy_->abilities().waited()) + setup_.tensor_part().waited();
   }
 
  private:

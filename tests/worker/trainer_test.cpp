@@ -31,6 +31,7 @@ class Recording final : public Strategy, public Saving, public Pacing {
     parameters_.start();
     log_.push_back("start");
   }
+  Abilities abilities() override { return {.saving = this, .pacing = this}; }
   Step first() override { return {std::max(plan_.first_step, first_)}; }
   Step after(Step step) override { return {step.index + 1}; }
   void leave() override {}

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <psring/optim/checkpoint/shard.h>
-#include <psring/worker/strategy/strategy.h>
+#include <psring/worker/exchange/plan.h>
 
 namespace psring::worker {
 
@@ -70,13 +70,11 @@ class Exchanging {
 
 /// The abilities of one strategy, each null if the strategy lacks it.
 struct Abilities {
-  explicit Abilities(Strategy& strategy);
-
-  Saving* saving;
-  Resuming* resuming;
-  LossScaling* scaling;
-  Pacing* pacing;
-  Exchanging* exchanging;
+  Saving* saving = nullptr;
+  Resuming* resuming = nullptr;
+  LossScaling* scaling = nullptr;
+  Pacing* pacing = nullptr;
+  Exchanging* exchanging = nullptr;
 
   /// The strategy's loss scaler; one that scales nothing if the strategy has none.
   optim::LossScaler loss_scaler() const { return scaling != nullptr ? scaling->loss_scaler() : optim::LossScaler(); }

@@ -4,7 +4,7 @@
 
 #include <psring/worker/exchange/parts.h>
 #include <psring/worker/exchange/ready_units.h>
-#include <psring/worker/strategy/abilities.h>
+#include <psring/worker/strategy/strategy.h>
 
 namespace psring::worker {
 
@@ -35,6 +35,9 @@ class Composition final : public Strategy,
   void finish_step(Step step) override;
   void quiesce() override;
   Prediction predict() const override;
+  Abilities abilities() override {
+    return {.saving = this, .resuming = this, .scaling = this, .pacing = this, .exchanging = this};
+  }
 
   std::vector<optim::StatePart> state() override;
   void wait_saved(std::uint64_t step) override { parts_.peers->wait_saved(step); }

@@ -2,6 +2,7 @@
 
 #include <psring/worker/exchange/plan.h>
 #include <psring/worker/exchange/prediction.h>
+#include <psring/worker/strategy/abilities.h>
 
 namespace psring::worker {
 
@@ -9,7 +10,7 @@ namespace psring::worker {
 /// changes for a strategy. All hooks but finish_step may be left as they are. The built-in strategies are composed of
 /// three parts (composition.h), and so are most strategies of one's own.
 ///
-/// Further abilities are interfaces of their own (abilities.h): a strategy that has one inherits it, too.
+/// Further abilities are interfaces of their own (abilities.h).
 class Strategy {
  public:
   virtual ~Strategy() = default;
@@ -29,6 +30,8 @@ class Strategy {
   virtual void quiesce() {}
   /// Predicts what a step moves, and a process books, at this worker and at the servers.
   virtual Prediction predict() const { return {}; }
+  /// What else the strategy can do. They live as long as the strategy.
+  virtual Abilities abilities() { return {}; }
 };
 
 }  // namespace psring::worker
