@@ -1,4 +1,3 @@
-#include <array>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -58,12 +57,6 @@ std::string name_of_proxy() {
   return found;
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
-
 std::string with_port(const std::string& address, std::uint16_t port) { return net::to_string({address, port}); }
 
 /// Returns the address of this host at which the other nodes reach it.
@@ -75,11 +68,12 @@ std::string own_address(const std::vector<std::string>& other_nodes) {
     }
   }
   try {
-    const net::Endpoint own = net::resolve_endpoint("", with_port(host_name(), 1));
+    const net::Endpoint own = net::resolve_endpoint("", with_port(net::host_name(), 1));
     if (!net::is_loopback(own)) return own.host;
   } catch (const Error&) {  // reported below
   }
-  fail(ErrorKind::usage, "--listen: is needed, because no address of {} is known that other hosts reach", host_name());
+  fail(ErrorKind::usage, "--listen: is needed, because no address of {} is known that other hosts reach",
+       net::host_name());
 }
 
 }  // namespace

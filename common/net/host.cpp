@@ -1,3 +1,4 @@
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -18,6 +19,11 @@ std::string host_id() {
   struct stat network {};
   if (::stat(kNetwork, &network) != 0) fail(ErrorKind::data, "{}: {}", kNetwork, std::strerror(errno));
   return fmt::format("{}/{}/{}", boot, network.st_ino, ::geteuid());
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
 std::uint64_t pid_namespace() {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <condition_variable>
 #include <cstring>
@@ -24,16 +23,11 @@ namespace {
 constexpr Nanoseconds kFar = std::chrono::hours(24);  ///< stands for no deadline, with which wait_until overflows
 constexpr std::size_t kErrorBytes = 4096;             ///< the most bytes of a fatal error's text that are sent
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
-}
-
 control::Hello hello_of(const ControlLink::Options& options) {
   return {.role = options.role,
           .rank = options.rank,
           .host_id = options.host_id,
-          .hostname = host_name(),
+          .hostname = net::host_name(),
           .pid = static_cast<std::uint32_t>(::getpid()),
           .processor = options.processor,
           .asks = options.asks,

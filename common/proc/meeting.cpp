@@ -1,4 +1,3 @@
-#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -8,6 +7,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/json.h>
+#include <psring/common/net/host.h>
 #include <psring/common/proc/meeting.h>
 
 namespace psring {
@@ -66,9 +66,7 @@ Fd MeetingFolder::open() const {
 
 void MeetingFolder::write(const std::string& name, std::string_view text) const {
   const Fd folder = open();
-  std::array<char, 256> host{};
-  ::gethostname(host.data(), host.size() - 1);
-  const std::string aside = fmt::format(".{}-{}-{}", name, host.data(), ::getpid());
+  const std::string aside = fmt::format(".{}-{}-{}", name, net::host_name(), ::getpid());
   ::unlinkat(folder.get(), aside.c_str(), 0);
   const Fd file(
       ::openat(folder.get(), aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR));

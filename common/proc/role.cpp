@@ -183,9 +183,7 @@ void Membership::append(const std::string& file, std::string_view text) {
 
 std::string Membership::report_json(const std::string& extra) const {
   Json json = extra.empty() ? Json::object() : Json::parse(extra);
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
-  json["host"] = host;
+  json["host"] = net::host_name();
   if (!processor_.empty()) json["processor"] = processor_;
   json["refused"] = refusals_->total();
   for (const auto& [key, count] : bytes_.snapshot()) {

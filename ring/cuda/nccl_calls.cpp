@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <psring/common/base/error.h>
+#include <psring/common/net/host.h>
 #include <psring/ring/cuda/communicator.h>
 #include <psring/ring/cuda/nccl_calls.h>
 
@@ -102,9 +103,7 @@ void prepare_nccl(const NcclOptions& options) {
   if (!options.interface.empty()) set("NCCL_SOCKET_IFNAME", "=" + options.interface);
   set("NCCL_LAUNCH_ORDER_IMPLICIT", "1");  // several groups run in the order in which they are called
   if (!options.share_gpu) return;
-  char host[256] = {};
-  ::gethostname(host, sizeof host - 1);
-  set("NCCL_HOSTID", fmt::format("psring-{}-{}", host, ::getpid()));
+  set("NCCL_HOSTID", fmt::format("psring-{}-{}", net::host_name(), ::getpid()));
   set("NCCL_P2P_DISABLE", "1");
   set("NCCL_SHM_DISABLE", "1");
   set("NCCL_NET", "Socket");
