@@ -5,9 +5,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/net/sim/in_process.h>
 #include <psring/ring/link/group.h>
 #include <psring/ring/plan/tuning.h>
+#include <psring/tests/support/in_process_network.h>
 
 using namespace psring;
 using namespace psring::ring;

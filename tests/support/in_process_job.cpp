@@ -12,7 +12,6 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/parallel.h>
-#include <psring/common/net/sim/in_process.h>
 #include <psring/common/proc/data_links.h>
 #include <psring/common/proc/role.h>
 #include <psring/optim/job_optimizer.h>
@@ -25,6 +24,7 @@
 #include <psring/server/job_shard.h>
 #include <psring/server/server.h>
 #include <psring/tests/support/in_process_job.h>
+#include <psring/tests/support/in_process_network.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/worker/training.h>
 

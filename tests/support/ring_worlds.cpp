@@ -5,13 +5,13 @@
 #include <thread>
 
 #include <psring/common/base/error.h>
-#include <psring/common/net/sim/in_process.h>
 #include <psring/common/net/sim/simulated.h>
 #include <psring/ring/hier/group.h>
 #include <psring/ring/link/group.h>
 #include <psring/ring/plan/algorithm.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/shm/group.h>
+#include <psring/tests/support/in_process_network.h>
 #include <psring/tests/support/ring_worlds.h>
 
 namespace psring::test {

@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/common/net/part_transport.h>
-#include <psring/common/net/sim/in_process.h>
+#include <psring/tests/support/in_process_network.h>
 #include <psring/tests/support/values.h>
 
 using namespace psring;

@@ -8,9 +8,9 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/net/sim/faulty.h>
-#include <psring/common/net/sim/in_process.h>
 #include <psring/common/net/sim/reliable.h>
 #include <psring/common/net/sim/simulated.h>
+#include <psring/tests/support/in_process_network.h>
 
 using namespace psring;
 using namespace psring::net;

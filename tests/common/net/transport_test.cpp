@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/net/sim/in_process.h>
+#include <psring/tests/support/in_process_network.h>
 #include <psring/tests/support/shm_cluster.h>
 #include <psring/tests/support/tcp_cluster.h>
 

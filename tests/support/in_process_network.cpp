@@ -10,7 +10,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/net/block_pool.h>
-#include <psring/common/net/sim/in_process.h>
+#include <psring/tests/support/in_process_network.h>
 
 namespace psring::net {
 namespace {
