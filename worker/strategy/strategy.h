@@ -30,7 +30,7 @@ class Strategy {
   virtual void quiesce() {}
   /// Predicts what a step moves, and a process books, at this worker and at the servers.
   virtual Prediction predict() const { return {}; }
-  /// What else the strategy can do. They live as long as the strategy.
+  /// Returns what else the strategy can do; the abilities live as long as the strategy.
   virtual Abilities abilities() { return {}; }
 };
 
