@@ -199,7 +199,7 @@ std::shared_ptr<const FusedAttention::Plan> FusedAttention::plan(const Attention
   // Up to 9.15 the frontend passes such contexts as arrays of the host, which a CUDA graph would read when they are
   // gone.
   if (shape.context % 128 != 0 && cudnnGetVersion() <= 91500) return nullptr;
-  if (!plans_) plans_ = std::make_unique<Plans>();
+  if (!plans_) plans_ = std::make_shared<Plans>();
   const Plans::Key key{shape.batch, shape.context, shape.heads, shape.head_dim, type};
   auto at = plans_->by_key.find(key);
   if (at == plans_->by_key.end()) {

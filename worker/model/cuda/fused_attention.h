@@ -36,7 +36,7 @@ class FusedAttention {
 
  private:
   struct Plans;
-  std::unique_ptr<Plans> plans_;
+  std::shared_ptr<Plans> plans_;  ///< null without cuDNN, and before the first plan
 };
 
 }  // namespace psring::worker::cuda

@@ -5,8 +5,6 @@
 
 namespace psring::worker::cuda {
 
-struct FusedAttention::Plans {};
-
 FusedAttention::FusedAttention() = default;
 FusedAttention::~FusedAttention() = default;
 
