@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import functools
+import re
 import sys
 import time
 import types
@@ -30,6 +31,14 @@ finally:
     dataclasses.dataclass = _dataclass
 
 
+def _cause(text):
+    """Returns the line of the first error in a traceback, or of the errors of ranks that it quotes; else its last line."""
+    lines = text.strip().splitlines()
+    return next(
+        (line for line in lines if re.match(r"(?!RuntimeError: Process)[A-Za-z_.]*(Error|Exception): ", line)), lines[-1]
+    )
+
+
 class Lines(unittest.TestResult):
     def __init__(self):
         super().__init__()
@@ -43,7 +52,7 @@ class Lines(unittest.TestResult):
         self.how, self.why = "skipped", reason.splitlines()[0]
 
     def addError(self, test, error):
-        self.how, self.why = "failed", self._exc_info_to_string(error, test).strip().splitlines()[-1]
+        self.how, self.why = "failed", _cause(self._exc_info_to_string(error, test))
 
     addFailure = addError
 

@@ -60,9 +60,15 @@ for name, instead in (
 ):
     for module in (dist, dist.distributed_c10d):
         setattr(module, name, instead)
+dist.ProcessGroup.create_device = Gloo.create_device  # some cases call it for nothing but its effect on gloo
 unittest.TestCase.assertRaisesRegex = raises
 torch.set_num_threads(1)
 tests = importlib.import_module(os.path.basename(FILE)[: -len(".py")])
+# Ranks that are forked need not import PyTorch again, which takes most of a test's time.
+common_distributed = importlib.import_module("torch.testing._internal.common_distributed")
+common_distributed.MultiProcessTestCase._spawn_processes = lambda case: case._start_processes(
+    torch.multiprocessing.get_context("fork").Process
+)
 
 
 def cases(suite):
@@ -73,6 +79,5 @@ def cases(suite):
             yield each
 
 
-if __name__ == "__main__":  # the ranks import this file, too
-    with contextlib.redirect_stdout(sys.stderr):
-        c10d_run.run(cases(unittest.defaultTestLoader.loadTestsFromModule(tests)))
+with contextlib.redirect_stdout(sys.stderr):
+    c10d_run.run(cases(unittest.defaultTestLoader.loadTestsFromModule(tests)))
