@@ -18,7 +18,7 @@ std::string step_page(const Json& document);
 /// `report_page`.
 std::string plan_page(const Json& document);
 
-/// Returns the page of the live view, which asks its server for the state of docs/live.md.
+/// Returns the page of the live view, which asks its server for the state of docs/guide/live.md.
 std::string live_page();
 
 /// Returns the content security policy that a page states for itself; "" if it states none.

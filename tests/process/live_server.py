@@ -1,4 +1,4 @@
-"""A server that plays psring's live view for a test: it sends the snapshots that the test gives it, as docs/live.md says."""
+"""A server that plays psring's live view for a test: it sends the snapshots that the test gives it, as docs/guide/live.md says."""
 
 import http.server
 import json

@@ -17,8 +17,8 @@
 
 namespace psring::view {
 
-/// The state of a run that docs/live.md describes: takes the lines of the run folder's files, and gives the state as
-/// JSON. A state machine of bounded memory: it knows no files and no clock. A line that is damaged is ignored.
+/// The state of a run that docs/guide/live.md describes: takes the lines of the run folder's files, and gives the state
+/// as JSON. A state machine of bounded memory: it knows no files and no clock. A line that is damaged is ignored.
 class LiveState {
  public:
   /// `name`: of the run folder. `tokens`: the context of a text model; 0 for all other models.
@@ -29,7 +29,7 @@ class LiveState {
   void add_recovery(std::string_view line);
   /// recoveries.jsonl has begun anew.
   void clear_recoveries();
-  /// Takes a file of live/, as docs/live.md describes it.
+  /// Takes a file of live/, as docs/guide/live.md describes it.
   void add_status(std::string_view text, Moment now);
   /// How the run ended: with an error, or "" if it ended well; nothing if it has not ended.
   void set_end(std::optional<std::string> error) { end_ = std::move(error); }

@@ -9,7 +9,7 @@
 
 namespace psring::view {
 
-/// Serves the live view of a run folder over HTTP, as docs/live.md describes.
+/// Serves the live view of a run folder over HTTP, as docs/guide/live.md describes.
 class Watch {
  public:
   struct Options {
