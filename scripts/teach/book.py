@@ -20,8 +20,12 @@ GUIDE = ("README", "training", "networks", "sharding", "parallelism", "memory", 
          "precision", "generation", "gpus", "several-hosts", "clusters", "clusters-kubernetes", "library", "pytorch",
          "pytorch-programs", "report", "live", "step", "run-folder", "reading", "reference")
 TITLES = {"English": ("Lessons", "Exercises", "Guide", "Reference"), "中文": ("课程", "练习", "指南", "参考")}
-REFERENCE = ("docs/design", "docs/formulas", "docs/results", "docs/scene", "docs/scenes/README", "docs/events", "docs/live", "docs/wire",
-             "docs/checkpoints", "docs/security", "CONTRIBUTING", "CHANGELOG")
+DESIGN = ("idea", "house", "loop", "promises", "command-line", "speed", "dependencies", "glossary")
+RESULTS = ("training", "exchange", "strategies", "asynchrony", "compression", "faults", "watching", "on-a-gpu", "gpu", "pytorch",
+           "generation", "predictions", "virtual-time")
+REFERENCE = ("docs/walk", "docs/design", *(f"docs/design/{page}" for page in DESIGN), "docs/formulas",
+             "docs/results", *(f"docs/results/{page}" for page in RESULTS), "docs/scene", "docs/scenes/README", "docs/events",
+             "docs/wire", "docs/checkpoints", "docs/security", "CONTRIBUTING", "CHANGELOG")
 
 
 def slugify(heading, separator="-"):

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 /// A file's includes, as written between < and > or quotes (these with them), by its path in the repository.
 using Tree = std::map<std::string, std::vector<std::string>>;
 
-/// The include rules of docs/design.md: a folder may include itself and the folders named beside it.
+/// The include rules of docs/design/house.md: a folder may include itself and the folders named beside it.
 const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"common/base", {}},
     {"common/device", {"common/base"}},

@@ -1,5 +1,5 @@
 """scripts/docs: the book has all pages in both languages, search, scenes and sources, and no link that leads nowhere; and the check
-of links finds those that do."""
+of links finds broken ones. The walk through the source names what exists, and the pictures of the results show their tables."""
 
 import json
 import pathlib
@@ -51,6 +51,31 @@ class Docs(ProgramTest):
         self.assertEqual(slugify("push & pull: `x_y`"), "push--pull-x_y")
         self.assertEqual(widen_lists("text:\n- a\n  - b\n"), "text:\n\n- a\n    - b\n")
         self.assertEqual(widen_lists("```\ntext\n- a\n  - b\n```\n"), "```\ntext\n- a\n  - b\n```\n")
+
+    def test_the_walk_names_files_and_functions_that_exist(self):
+        stop = re.compile(r"(?m)^## (\d+)\. \[([^]]+)\]\(\.\./([^)]+)\): `([^`]+)`$")
+        english, chinese = ((ROOT / "docs" / name).read_text() for name in ("walk.md", "walk.zh-CN.md"))
+        stops = stop.findall(english)
+        self.assertEqual(stops, stop.findall(chinese))
+        self.assertEqual([int(number) for number, *_ in stops], list(range(1, len(stops) + 1)))
+        self.assertIn(len(stops), range(8, 13))
+        for _, title, path, function in stops:
+            self.assertEqual(title, path)
+            source = (ROOT / path).read_text()
+            self.assertRegex(source, rf"(?m)^.*\b{function}\(.*(?:\{{|,|override)", f"{path} does not define {function}")
+        sources = [source.read_text() for folder in ("cli", "common", "ring", "worker") for source in (ROOT / folder).rglob("*.cpp")]
+        for text in (english, chinese):
+            for path in re.findall(r"\b(?:cli|common|ring|worker)/[\w/]+\.(?:cpp|h)\b", text):
+                self.assertTrue((ROOT / path).exists(), path)
+            for name in set(re.findall(r"`(\w+::\w+)`", text)) - {"ring::Work"}:
+                self.assertTrue(any(f"{name}(" in source for source in sources), f"no source defines {name}")
+
+    def test_the_pictures_of_the_results_are_drawn_from_their_tables(self):
+        result = subprocess.run([ROOT / "scripts" / "result-pictures", "--check"], capture_output=True, text=True)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        shown = re.findall(r"\]\(results/(pictures/[\w-]+\.svg)\)", (ROOT / "docs" / "results.md").read_text())
+        drawn = [str(path.relative_to(ROOT / "docs" / "results")) for path in (ROOT / "docs" / "results" / "pictures").glob("*")]
+        self.assertEqual((sorted(shown), len(shown)), (sorted(drawn), 10))
 
     def test_without_the_program(self):
         result = subprocess.run([ROOT / "scripts" / "docs", "--bin", self.folder], capture_output=True, text=True)

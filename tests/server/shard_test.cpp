@@ -29,7 +29,7 @@ std::vector<float> initial_values(const Layout& layout, std::size_t unit, std::u
   return values;
 }
 
-/// ((g0 + g1) + g2) / n, rounded as in docs/design.md.
+/// ((g0 + g1) + g2) / n, rounded as in docs/design/promises.md.
 std::vector<float> mean(const Gradients& gradients, std::size_t unit) {
   std::vector<float> sum = gradients[0][unit];
   for (std::size_t w = 1; w < gradients.size(); ++w)

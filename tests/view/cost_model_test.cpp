@@ -240,8 +240,8 @@ TEST_CASE("mixed servers are faster than both ends in virtual time") {
   }
 }
 
-/// Prints the table of docs/results.md, of which the tests above check a part: up to five minutes for each size.
-/// Columns: strategy, workers, hosts, milliseconds of a step predicted and simulated, difference, setting.
+/// Prints the table of docs/results/virtual-time.md, of which the tests above check a part: up to five minutes for each
+/// size. Columns: strategy, workers, hosts, milliseconds of a step predicted and simulated, difference, setting.
 void print_errors(std::size_t hosts, std::size_t per_host) {
   const std::size_t n = hosts * per_host;
   std::vector<Way> ways{{"ps", 1},       {"ps", 2},       {"ps", n},       {"ps-colocated", n},
