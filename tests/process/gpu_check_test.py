@@ -21,7 +21,7 @@ SCRIPT = ROOT / "scripts" / "gpu-check"
 PROGRAMS = ("bin/psring", "bin/psring-server", "bin/psring-worker", "bin/psring-bench", "tests/cuda_gpu_test",
             "tests/device_codec_gpu_test", "tests/device_training_gpu_test")
 
-SCRIPTS = {"BENCH": "bench/gpt_torch.py", "JOBS": "tests/process/gpu_job_test.py", "BACKEND": "tests/python/cuda_test.py"}
+SCRIPTS = {"BENCH": "scripts/gpt_torch.py", "JOBS": "tests/process/gpu_job_test.py", "BACKEND": "tests/python/cuda_test.py"}
 
 # Plays every program: writes its name and arguments down, hangs if they have $HANG in them, else says what it says.
 PLAYED = r"""#!/usr/bin/env bash

@@ -209,7 +209,7 @@ class Check:
         ours = self.bench(f"batch {batch}: psring", batch, "--steps", 20, show=lambda line: "tokens/s" in line)
         rows = []
         for way in ways:
-            out = self.run(["python3", self.root / "bench" / "gpt_torch.py", "--batch", batch, *way],
+            out = self.run(["python3", self.root / "scripts" / "gpt_torch.py", "--batch", batch, *way],
                            f"batch {batch}: PyTorch {' '.join(way) or 'eager'}", 110,
                            environment=self.machine.environment, watch=True)
             rows += [json.loads(line) for line in out.splitlines() if line.startswith("{")][-1:]

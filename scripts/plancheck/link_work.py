@@ -9,7 +9,7 @@ import pathlib
 import statistics
 import sys
 
-from plan_check.hosts import Hosts
+from plancheck.hosts import Hosts
 
 SMALL, LARGE = 1024, 65_536
 SLOW, FAST = "100mbit", "10gbit"  # small messages wait for the buckets, as those of a job do; large ones would be too few

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """GPT-2 in PyTorch, as psring trains it: the same sizes, AdamW, bf16, random tokens. Prints one JSON line.
 
-    bench/gpt_torch.py [--compile] [--parameters f32|bf16] [--layers 12 --dim 768 --heads 12 --context 1024
+    scripts/gpt_torch.py [--compile] [--parameters f32|bf16] [--layers 12 --dim 768 --heads 12 --context 1024
                         --vocab 50304] [--batch 32] [--steps 20] [--warm-up 5]
 
 `--parameters f32`: autocast, the usual way; bf16: all in bf16, which is faster and learns less well. `attention` is the
