@@ -35,7 +35,7 @@ std::string inexact_legend(const std::vector<Row>& rows) {
   std::string text;
   if (timing) text += "inexact: the result depends on timing (which worker's gradient comes first).\n";
   if (compressed) text += "inexact with --compress: repeatable, but compressed gradients are not the exact ones.\n";
-  if (own) text += "inexact: the strategy does not promise the bits of single.\n";
+  if (own) text += "inexact: the strategy gives no bitwise guarantee.\n";
   return text;
 }
 
@@ -128,8 +128,8 @@ std::string legend(const std::vector<Row>& rows) {
       "bytes/step: payload sent and received by the worker that moves most, and by all servers together.\n"
       "peak: booked memory of the largest worker, the largest server. ✓ as the formulas predict, ✗ not,\n"
       "— if a part has no formula.\n"
-      "equal: = the final parameters have the bits of single --virtual-workers n, ≈ its arithmetic in\n"
-      "another order.\n";
+      "equal: = the final parameters are bitwise identical to those of single --virtual-workers n, ≈ its\n"
+      "arithmetic in another order.\n";
   if (columns.result == ModelColumns::Result::perplexity)
     text += "ppl: perplexity of the test split, e to the mean loss of a token; lower is better.\n";
   text += inexact_legend(rows);

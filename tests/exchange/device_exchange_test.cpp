@@ -73,7 +73,7 @@ TEST_CASE("workers on devices train with servers as workers on the host do") {
   CHECK(run_job(job, links).workers[0].model == devices.workers[0].model);
 }
 
-TEST_CASE("servers on devices have the bits of servers on the host") {
+TEST_CASE("servers on devices are bitwise identical to servers on the host") {
   struct Case {
     const char* strategy;
     void (*change)(JobOptions&);

@@ -125,7 +125,7 @@ void use_optimizer(JobOptions& job, const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("ps has the bits of single with as many virtual workers, over every transport") {
+TEST_CASE("ps is bitwise identical to single with the same number of virtual workers, over every transport") {
   const auto model = GENERATE(values({kMlp, kGpt}));
   const auto workers = GENERATE(values<std::size_t>({1, 2, 3}));
   const JobOptions job = small_job(model);
@@ -339,7 +339,7 @@ TEST_CASE("a role that fails ends the whole job with its error") {
                Catch::Contains("trimmed-mean"));
 }
 
-TEST_CASE("ddp in shared memory has the bits of single with as many virtual workers") {
+TEST_CASE("ddp in shared memory is bitwise identical to single with the same number of virtual workers") {
   const auto model = GENERATE(values({kMlp, kGpt}));
   const auto workers = GENERATE(values<std::size_t>({1, 2, 3, 4, 6}));
   const auto strategy = GENERATE(values<std::string>({"ddp", "ddp-naive"}));

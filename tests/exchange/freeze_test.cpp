@@ -155,7 +155,7 @@ TEST_CASE("what is frozen stays, and a step of the rest is that of a run that tr
   }
 }
 
-TEST_CASE("every way of training has the bits of single, and moves and keeps what is predicted") {
+TEST_CASE("every way of training is bitwise identical to single; its bytes and memory are as predicted") {
   const auto [model, freeze] = GENERATE(table<const char*, const char*>({{kMlp, "layers.0"},
                                                                          {kMlp, "layers.1"},
                                                                          {kBatchNorm, "layers.2,norms.0"},

@@ -61,7 +61,7 @@ void check_run(const JobRun& run, const JobRun& reference) {
 
 }  // namespace
 
-TEST_CASE("every strategy gives the bits of virtual workers") {
+TEST_CASE("every strategy is bitwise identical to virtual workers") {
   const std::string model = GENERATE(values<std::string>({kConv, kDropout, kReal}));
   const auto workers = GENERATE(values<std::size_t>({1, 2, 3}));
   JobOptions job = small_job(model.c_str());

@@ -65,7 +65,7 @@ void check_all(const JobRun& run, const JobRun& expected) {
 
 }  // namespace
 
-TEST_CASE("mixed: the bits of single, whoever owns how much") {
+TEST_CASE("mixed servers are bitwise identical to single, for all shares") {
   const auto model = GENERATE(values({kMlp, kGpt}));
   const auto workers = GENERATE(values<std::size_t>({2, 3, 4}));
   const auto clip = GENERATE(values({0.0, 0.05}));

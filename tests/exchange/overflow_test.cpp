@@ -246,7 +246,7 @@ TEST_CASE("whichever steps are skipped, error feedback loses nothing and trainin
   CHECK((run(job, way).workers[0].model == all.workers[0].model));
 }
 
-TEST_CASE("top-k of everything has the bits of no compression where steps are skipped, too") {
+TEST_CASE("top-k of everything is bitwise identical to no compression, also when steps are skipped") {
   const auto way = GENERATE(from_range(kWays));
   CAPTURE(way);
   const auto model = [&](const char* compress) {

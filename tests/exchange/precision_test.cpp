@@ -102,7 +102,7 @@ TEST_CASE("elements: widening is exact, rounding is to the nearest even, sums ar
   CHECK_THROWS_AS(Elements(few.data(), 2, DType::f16).as<float>(), Error);
 }
 
-TEST_CASE("an update in blocks of any type has the bits of one in f32 on the rounded values") {
+TEST_CASE("an update in blocks of any type is bitwise identical to an f32 update of the rounded values") {
   constexpr std::size_t kSize = 5000;  // some blocks and a rest
   const auto rule = optim::make_adamw({.weight_decay = 0.1});
   const optim::Update update{3, 0.01F, 0.5F};
@@ -138,7 +138,7 @@ TEST_CASE("an update in blocks of any type has the bits of one in f32 on the rou
   }
 }
 
-TEST_CASE("in 16 bit all strategies have the bits of single with as many virtual workers") {
+TEST_CASE("in 16 bit all strategies are bitwise identical to single with the same number of virtual workers") {
   const auto model = GENERATE(values({kMlp, kGpt}));
   const auto types = GENERATE(from_range(kTypes));
   const auto workers = GENERATE(values<std::size_t>({1, 2, 3, 4}));

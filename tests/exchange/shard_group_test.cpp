@@ -81,7 +81,7 @@ constexpr const char* kStages[] = {"zero1", "zero2", "zero3"};
 
 }  // namespace
 
-TEST_CASE("groups of one and one group have the bits of single, others differ by rounding alone") {
+TEST_CASE("groups of one and one group are bitwise identical to single, others differ by rounding alone") {
   const auto model = GENERATE(values({kMlp, kGpt}));
   const auto [workers, group] = GENERATE(values<std::pair<std::size_t, const char*>>(
       {{1, "1"}, {2, "1"}, {2, "2"}, {4, "1"}, {4, "2"}, {4, "4"}, {6, "2"}, {6, "3"}}));

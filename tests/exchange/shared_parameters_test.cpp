@@ -50,7 +50,7 @@ void check_all(const JobRun& made, const JobRun& expected) {
 
 }  // namespace
 
-TEST_CASE("parameters that are read in place have the bits of those that are gathered") {
+TEST_CASE("parameters that are read in place are bitwise identical to gathered ones") {
   const auto model = GENERATE(values({kMlp, kBatchNorm, kGpt}));
   const auto workers = GENERATE(values<std::size_t>({1, 2, 3, 4}));
   JobOptions job = small_job(model, workers);

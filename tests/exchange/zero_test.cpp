@@ -52,7 +52,7 @@ void check_all(const JobRun& run, const JobRun& expected) {
 
 }  // namespace
 
-TEST_CASE("each stage has the bits of single with as many virtual workers") {
+TEST_CASE("each stage is bitwise identical to single with the same number of virtual workers") {
   const auto model = GENERATE(values({kMlp, kGpt}));
   const auto workers = GENERATE(values<std::size_t>({1, 2, 3, 4}));
   const auto clip = GENERATE(values({0.0, 0.05}));

@@ -88,7 +88,7 @@ TEST_CASE("clipping follows clip_grad_norm_") {
     CHECK_THAT(error_of(ErrorKind::usage, [&] { clip_scale(sum, wrong); }), Contains("--clip-norm"));
 }
 
-TEST_CASE("LAMB over several owners gives the bits of one") {
+TEST_CASE("LAMB over several owners is bitwise identical to LAMB with one") {
   const std::vector<float> one = train(1);
   for (const std::size_t owners : {2, 3, 5}) {
     std::vector<float> many = train(owners);

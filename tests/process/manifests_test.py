@@ -328,7 +328,7 @@ class Cluster(ManifestsTest):
         self.assertIn("ps: 20 steps", out)
 
     def test_worker_that_is_killed(self):
-        """Its pod is replaced, and the job has the bits of a job without losses."""
+        """Its pod is replaced, and the model is bitwise identical to that of a job without losses."""
         out, exits = self.goes_on(("worker", 1), "--strategy", "ps", "--workers", 2, "--servers", 2)
         self.assertEqual(exits, [("worker", 1, -9)])
         self.assertRegex(out, r"worker 1 \(.*\) exited before the workers were done")

@@ -1,4 +1,4 @@
-"""Lost processes of jobs that go on: the model has the bits of the undisturbed job's, and nothing is left over."""
+"""Lost processes of jobs that go on: the model is bitwise identical to the undisturbed job's, and nothing is left over."""
 
 import json
 import os

@@ -311,7 +311,7 @@ def varied(rank, name, zero):
 
 
 class Variants(unittest.TestCase):
-    """All have the bits of zero=1."""
+    """All are bitwise identical to zero=1."""
 
     def check(self, zero):
         for name in VARIANTS:
@@ -335,7 +335,7 @@ class Asynchronous(unittest.TestCase):
             how = {"consistency": consistency, "servers": 2}
             states = workers(server_test.trained, "sgd", {**how, "zero": 2})
             self.assertTrue(all(torch.equal(states[0][each], states[1][each]) for each in states[0]), consistency)
-            # A worker that is alone has the bits of bsp.
+            # A worker that is alone is bitwise identical to bsp.
             (alone,) = workers(server_test.trained, "sgd", {**how, "zero": 2}, size=1)
             (whole,) = workers(server_test.trained, "sgd", {"servers": 2}, size=1)
             self.assertTrue(all(torch.equal(alone[each], whole[each]) for each in whole), consistency)

@@ -120,7 +120,7 @@ TEST_CASE("the robust rules take NaN for the largest value, wherever it stands")
   CHECK(std::isnan(aggregate(*make("median"), {{kNaN}, {kNaN}, {1}})[0]));
 }
 
-TEST_CASE("aggregation in slices has the bits of the whole") {
+TEST_CASE("aggregation in slices is bitwise identical to aggregation of the whole") {
   const Inputs inputs = inputs_of(3, 5000);
   for (const char* name : {"mean", "sum", "median", "trimmed-mean"}) {
     const auto rule = make(name);

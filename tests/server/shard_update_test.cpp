@@ -60,7 +60,7 @@ std::vector<std::vector<float>> local(const ShardRules& rules) {
 
 }  // namespace
 
-TEST_CASE("1, 2 and 3 shards have the bits of one process, for every rule, clipped or not") {
+TEST_CASE("1, 2 and 3 shards are bitwise identical to one process, for every rule, clipped or not") {
   const auto optimizer =
       GENERATE(values<std::string>({"sgd", "momentum", "adagrad", "rmsprop", "adam", "adamw", "lamb"}));
   const auto clip_norm = GENERATE(0.0, 1.0, 1e6);

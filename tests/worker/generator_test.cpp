@@ -120,7 +120,7 @@ TEST_CASE("greedy tokens are the same with and without a cache, alone and batche
     }
 }
 
-TEST_CASE("a decoded token has the bits of a prefill, with each instruction set") {
+TEST_CASE("a decoded token is bitwise identical to a prefilled one, with each instruction set") {
   const Folder folder;
   const TensorFile file(write_model(folder, kModel));
   const GptShape shape = find_gpt_shape(file, kModel);
@@ -147,7 +147,7 @@ TEST_CASE("a decoded token has the bits of a prefill, with each instruction set"
   for (const auto& logits : all) CHECK(logits == all.front());
 }
 
-TEST_CASE("ranks that divide the model have the bits of one process") {
+TEST_CASE("ranks that divide the model are bitwise identical to one process") {
   const Folder folder;
   for (const char* model :
        {"gpt:layers=2,dim=48,heads=12,context=200,vocab=97", "gpt:layers=1,dim=24,heads=12,context=64,vocab=7",
@@ -323,7 +323,7 @@ TEST_CASE("the loss is the model's own, and quantising changes it little") {
         Approx(f32).epsilon(0.1));
 }
 
-TEST_CASE("a quantised file gives the bits of quantising on load, and knows its model") {
+TEST_CASE("a quantised file is bitwise identical to quantising on load, and knows its model") {
   const Folder folder;
   const std::string file = write_model(folder, kModel);
   const Tokens tokens = random_tokens(100, 97, 9);

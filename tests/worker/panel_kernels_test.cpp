@@ -83,7 +83,7 @@ const char* const kFormats[] = {"f32",
 
 }  // namespace
 
-TEST_CASE("products have the bits of a plain loop") {
+TEST_CASE("products are bitwise identical to a plain loop") {
   for (const char* format : kFormats)
     for (const auto& [in, out] : {std::pair<std::size_t, std::size_t>{1, 1}, {70, 65}, {64, 64}, {130, 200}, {96, 3}}) {
       const Example example(in, out, format);

@@ -60,7 +60,7 @@ export const zh = {
   traffic: "谁向谁发送了多少", trafficCaption: "整个运行的有效载荷，包含启动和控制；行发送，列接收。", from: "发送方", to: "接收方", operation: "操作", payload: "有效载荷", framing: "帧开销",
 
   formulasTitle: "公式与代入的数值", formula: "每步的公式", withNumbers: "代入数值", bytesAStep: "每步字节", steps: "步数", aWorker: "每个 worker",
-  formulasNote: "n 是 worker 数，A 是微批次数，Mg 和 Mp 是全部梯度和全部参数的字节数（含填充）。只列出与该运行的预测逐字节相同的公式。",
+  formulasNote: "n 是 worker 数，A 是微批数，Mg 和 Mp 是全部梯度和全部参数的字节数（含填充）。只列出与该运行的预测逐字节相同的公式。",
 
   memoryTitle: "内存", memoryFigure: "登记的内存，各类别的峰值", memoryCaption: "菱形是各预测之和；激活值没有预测，按实测计入。没有菱形：还有别的类别没有预测。各类别的峰值可能在不同时刻。",
   category: "类别", peak: "峰值", rss: "RSS 峰值", pss: "Pss 峰值", pssTogether: (text) => `所有进程的 Pss 之和的峰值：${text}。`,
@@ -70,7 +70,7 @@ export const zh = {
 
   sweepsTitle: "扫描", sweepTime: (option) => `每步耗时与${option}`, sweepTimeCaption: "最慢的 worker 每步耗时的中位数；须线从最快的运行到最慢的运行。",
   sweepPredicted: "虚线：计算时间加预测的暴露通信。", sweepLink: "点线：仅最忙的链路就需要的时间。", linkAlone: "仅链路", least: "最小毫秒", most: "最大毫秒",
-  options: { workers: "worker 数", servers: "server 数", bucket_bytes: "桶大小", global_batch: "全局批大小", threads: "线程数", accumulate: "微批次数", link: "链路速率" },
+  options: { workers: "worker 数", servers: "server 数", bucket_bytes: "桶大小", global_batch: "全局批大小", threads: "线程数", accumulate: "微批数", link: "链路速率" },
   sweepMemory: "worker 的参数、梯度和优化器状态", sweepMemoryCaption: "点：实测。线：公式，即完整保存的部分加上除以 n 的部分。点线：worker 很多时的极限。随 n 增加的填充只计入点中。表中的倍数：保存全部的单个进程是此时一个 worker 的多少倍。",
   limit: "极限", limitTitle: "worker 很多时节省的倍数", nTimes: "n ×",
 
