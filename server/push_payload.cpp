@@ -9,7 +9,7 @@
 namespace psring::server {
 namespace {
 
-/// Bytes that are booked for as long as they live. They lie in malloc's memory, which is reused.
+/// Holds bytes that are booked while the object lives. They lie in malloc's memory, which is reused.
 struct HeldBytes {
   HeldBytes(std::vector<std::byte> held, MemoryLedger& booked_in) : bytes(std::move(held)), ledger(booked_in) {
     ledger.book(Category::communication, bytes.size());

@@ -13,10 +13,10 @@ namespace psring::server {
 
 // Leader and follower. A server may have a follower: a process with a shard of the same rank. The server passes on, in
 // order, every frame that changes its shard (state machine replication: Schneider, ACM Computing Surveys 22(4), 1990),
-// so both shards have the same bits. The server's answers leave only when the follower has acknowledged every frame
-// that they result from. So nobody has received an answer that the follower would contradict, and the follower can take
-// the server's place after begin_epoch(). Both objects are made anew in each membership epoch, which begins with a
-// snapshot.
+// so both shards have the same bits. The server sends an answer only when the follower has acknowledged every frame
+// that led to this answer. So no process has received an answer that the follower would contradict, and the follower
+// can take the server's place after begin_epoch(). Both objects are made anew in each membership epoch, which begins
+// with a snapshot.
 
 /// The server's side, around its shard. A pure state machine: messages in, messages out.
 class Replication {

@@ -14,8 +14,9 @@ namespace psring::server {
 /// Collects the gradients that workers push for the next update of each trained piece.
 ///
 /// A piece's round takes one push from each worker for each micro-batch. Micro-batches are completed in order: once all
-/// pushes of the first are there, they are added up and dropped, then those of the second, and so on. A micro-batch is
-/// complete with the pushes of all workers; with backup workers, without the slowest; under ssp and asp, with any one.
+/// pushes of the first micro-batch are there, they are added up and dropped; then the pushes of the second, and so on.
+/// A micro-batch is complete with the pushes of all workers; with backup workers, without the slowest; under ssp and
+/// asp, with any one.
 class Rounds {
  public:
   /// REQUIRES: options outlive this.
@@ -30,7 +31,7 @@ class Rounds {
   std::size_t micros() const { return micros_; }
   /// True if the push is in this round already: it waits here, or its micro-batch has been added up.
   bool has(std::size_t piece, std::size_t micro, std::size_t worker) const;
-  /// True if the push waits here for those of other workers.
+  /// Returns whether the push waits here for pushes of other workers.
   bool waits(std::size_t piece, std::size_t micro, std::size_t worker) const;
   /// Keeps a push until its micro-batch is complete, and returns the kept message. REQUIRES: it is not in the round.
   net::Message& take(std::size_t piece, net::Message push);
@@ -53,7 +54,7 @@ class Rounds {
   /// to count anew, with the last trained piece.
   bool count_complete_piece();
 
-  /// The memory of this bookkeeping for a trained piece with so many micro-batches.
+  /// Returns the bytes of this bookkeeping for a trained piece with this number of micro-batches.
   static std::size_t bytes(std::size_t micros, std::size_t workers);
 
  private:

@@ -39,9 +39,9 @@ namespace psring::server {
 ///
 /// Under ssp and asp each push is an update. A piece has a clock for each worker, and its version is their sum. A push
 /// of step t is the worker's (t + 1)th. A pull for clock c waits until the slowest worker is near enough, and is
-/// answered with a copy of one version. Nobody waits for a worker that has left.
+/// answered with a copy of one version. No process waits for a worker that has left.
 ///
-/// Under bsp without backup workers a pull is answered with the very version that it names: the current one, or the one
+/// Under bsp without backup workers a pull is answered with the version that it names: the current one, or the one
 /// before. A worker pushes step t only when it has all of version t, and no piece gets to t + 1 before all workers have
 /// pushed step t. So whenever processes are lost, all pieces of all shards are at t or t + 1, and t is still
 /// everywhere. In a new membership epoch all workers continue from t. A piece at t + 1 treats their pushes of step t as

@@ -29,13 +29,13 @@ struct ShardWork {
   std::string_view name;  ///< static: "aggregate" or "update"
   std::uint32_t unit = 0;
   std::uint64_t step = 0;
-  std::uint64_t bytes = 0;      ///< that the work reads and writes; what it copies for answers is not counted
+  std::uint64_t bytes = 0;      ///< that the work reads and writes; copies for answers are not counted
   std::source_location source;  ///< the line that does the work
 };
 
 /// Describes a shard. Constant for the shard's life, except for the number of workers (Shard::begin_epoch).
 struct ShardOptions {
-  std::uint32_t rank = 0;  ///< ranks and numbers are those of the shard's part of the model
+  std::uint32_t rank = 0;  ///< ranks and numbers are counted within the shard's part of the model
   std::uint32_t servers = 1;
   std::uint32_t workers = 1;
   MeshPart part = {};         ///< of a job that divides the model; else the only one
@@ -61,7 +61,7 @@ struct ShardOptions {
   /// Called before each piece of work; null: nobody wants to know.
   std::function<void(const ShardWork&)> working = {};
 
-  /// This shard's number among those of all parts, which take verdicts together, and their number.
+  /// This shard's number among the shards of all parts, which take verdicts together, and the number of these shards.
   std::uint32_t job_rank() const { return static_cast<std::uint32_t>(part.in_job(rank)); }
   std::uint32_t job_servers() const { return static_cast<std::uint32_t>(servers * part.count); }
   /// True if an update needs the norm of all gradients: to clip them, or to see whether they are finite. Under ssp and
@@ -71,7 +71,7 @@ struct ShardOptions {
   bool needs_verdict() const { return optimizer != nullptr && (needs_norm() || optimizer->layerwise()); }
   /// True if the mean gradients of the whole step are kept until the updates are made.
   bool keeps_mean(const Layout& layout) const { return needs_verdict() || layout.pushes > 1; }
-  /// The most pushes that are aggregated together: those of all workers that push, or one under ssp and asp.
+  /// The most pushes that are aggregated together: one for each worker that pushes, or a single one under ssp and asp.
   std::size_t pushes_at_once() const { return consistency.each_push_updates ? 1 : pushers > 0 ? pushers : workers; }
   /// True if there is an f32 copy of narrower parameters.
   bool keeps_master(const Layout& layout) const {

@@ -67,7 +67,7 @@ void Shard::answer_repeated_push(std::size_t piece, const FrameHeader& push, Ans
 
 /// Takes a push into the round, and updates the piece if this was the last gradient that the update waited for. Until
 /// then the gradient stays where it is, often in the worker's own memory: the acknowledgement, which lets the worker
-/// overwrite it, leaves when the push is added to the others. So a worker cannot fill a server's memory by being ahead.
+/// overwrite it, leaves when the push is added to the others. So a worker that is ahead cannot fill a server's memory.
 /// A push with kCopy is copied and acknowledged at once: its worker may choose another order of units than the others,
 /// and then workers that wait for acknowledgements would wait for each other.
 void Shard::take_push(std::size_t piece, Message push, Answers& answers) {

@@ -74,7 +74,7 @@ void Shard::snapshot(net::Peer to, std::vector<net::Outgoing>& out) {
   out.push_back({to, last, *end, end});
 }
 
-/// One of the arrays of a piece that is at `version`; empty if the piece has no such array.
+/// Returns one of the arrays of a piece that is at `version`; empty if the piece has no such array.
 Elements Shard::array_of(std::size_t piece, std::uint64_t version, std::uint32_t array) {
   const StoredPiece& stored = store_.piece(piece);
   if (array == kValues) return store_.values(piece, version);

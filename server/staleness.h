@@ -9,7 +9,7 @@ namespace psring::server {
 
 /// How old a gradient was when the server applied it.
 struct Staleness {
-  std::uint64_t staleness = 0;  ///< others' updates since the values that the gradient was computed from
+  std::uint64_t staleness = 0;  ///< updates by other workers since the values from which the gradient was computed
   std::uint64_t lag = 0;        ///< the worker's clock minus the slowest worker's
 };
 

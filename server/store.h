@@ -86,7 +86,7 @@ class Store {
   std::size_t trained_pieces_ = 0;
   std::vector<StoredPiece> pieces_;
   std::vector<std::pair<std::size_t, std::size_t>> unit_pieces_;  ///< by unit
-  Buffer versions_[2];  ///< values of pieces that are not trained lie in [0], behind those of trained pieces
+  Buffer versions_[2];  ///< values of untrained pieces lie in [0], behind the values of trained pieces
 };
 
 }  // namespace psring::server
