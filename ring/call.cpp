@@ -11,7 +11,7 @@ namespace {
 /// A hash that is the same in every process.
 class Hash {
  public:
-  /// One round of splitmix64 per word: the latency of small operations includes this.
+  /// Mixes a word by one round of splitmix64. The latency of small operations includes this.
   void add(std::uint64_t value) {
     hash_ = (hash_ ^ value) * 0xbf58476d1ce4e5b9;
     hash_ ^= hash_ >> 31;

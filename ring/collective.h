@@ -16,9 +16,9 @@ std::string_view to_string(Collective collective);
 
 /// The ranges of a vector that each rank owns: parts[r] is a list of ranges for rank r. All ranges are disjoint.
 using Parts = std::vector<std::vector<Range>>;
-/// One range per rank, as even as possible: rank r owns [r * count / n, (r + 1) * count / n).
+/// Returns one range per rank, as even as possible: rank r owns [r * count / n, (r + 1) * count / n).
 Parts even_parts(std::size_t count, std::size_t ranks);
-/// One range per rank, with the given sizes in elements, one after the other.
+/// Returns one range per rank with the given sizes in elements, one after the other.
 Parts parts_of_sizes(std::span<const std::size_t> sizes);
 
 /// Payload bytes that one rank sends to other ranks and receives from them.

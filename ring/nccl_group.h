@@ -32,18 +32,18 @@ struct NcclOptions {
 /// for this group's operations in flight.
 ///
 /// Sums run in NCCL's order, in the type of the vectors, with a mean's factor 1/n applied before the sum: other bits
-/// than a sum in rank order. NCCL does not report the bytes that it moves; the group counts those of a ring: 2 (n-1)/n
-/// of a vector for an all-reduce, (n-1)/n for a reduce-scatter or all-gather, sent to the next rank and received from
-/// the previous rank.
+/// than a sum in rank order. NCCL does not report the bytes that it moves; the group counts the bytes of a ring: 2
+/// (n-1)/n of a vector for an all-reduce, (n-1)/n for a reduce-scatter or all-gather, sent to the next rank and
+/// received from the previous rank.
 ///
 /// REQUIRES of ranks on more than one GPU: from here on they allocate and free device memory for parameters, gradients
-/// and communication in the same order, by size, and use vectors at the same offsets of it: NCCL finds the registered
-/// memory of another rank by this rank's. The memory of a message is in no collective: either both ends of a message
-/// are registered, or none.
+/// and communication in the same order, by size, and use vectors at the same offsets of that memory, because NCCL
+/// computes the address of another rank's registered memory from this rank's. No collective uses the memory of a
+/// message: either both ends of a message are registered, or none.
 ///
-/// A thread watches. If a peer is lost, an operation is not complete in time, or NCCL reports an error, the thread
-/// aborts the operations in flight. Every later call, and every wait of the host for the device, then throws that
-/// error.
+/// A thread watches the operations. If a peer is lost, an operation is not complete in time, or NCCL reports an error,
+/// the thread aborts the operations in flight. Every later call, and every wait of the host for the device, then throws
+/// that error.
 ///
 /// REQUIRES: make_cuda_device made the device, which outlives the group; ranks destroy the group together (after a
 /// barrier). Throws usage if this build has no CUDA.

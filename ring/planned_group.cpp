@@ -43,7 +43,7 @@ class PlannedGroup final : public ProcessGroup {
   std::string describe(Collective collective, std::size_t /*count*/, ElementType /*type*/) const override {
     return fmt::format("{}: planned", to_string(collective));
   }
-  /// A model has many units of one size, of which each is asked for.
+  /// A model has many units of one size, and a prediction asks for each of them.
   Cost predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
                std::size_t root) const override {
     const auto asks_this = [&](const Asked& asked) {

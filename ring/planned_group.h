@@ -17,9 +17,9 @@ struct PlannedRanks {
   std::optional<Algorithm> algorithm = std::nullopt;
 };
 
-/// A rank's view of a group that only predicts: the same plans and costs as the group that RingLinks::connect makes of
-/// the same ranks, without processes, links or memory. Its subgroups come from split(colours). Every operation throws
-/// bug.
+/// A rank's view of a group that only predicts. It has the plans and costs of the group that RingLinks::connect makes
+/// of the same ranks, without processes, links or memory. Its subgroups come from split(colours). Every operation
+/// throws bug.
 std::unique_ptr<ProcessGroup> make_planned_group(PlannedRanks ranks, std::size_t rank);
 
 }  // namespace psring::ring

@@ -51,8 +51,9 @@ class Communicator {
   // From any thread.
   /// The error that NCCL met in the background, if any.
   std::optional<std::string> failure();
-  /// Aborts the operations in flight of all these communicators; none of them works afterwards. They are aborted
-  /// together: NCCL waits until the operations of one have ended, and these may be queued behind another's.
+  /// Aborts the operations in flight of all these communicators together; no communicator works afterwards. A single
+  /// abort could wait for ever, because NCCL waits until the operations of the communicator have ended, and these may
+  /// be queued behind operations of another communicator.
   static void abort(std::span<Communicator* const> communicators);
 
  private:

@@ -209,7 +209,7 @@ void NcclGroup::hold(std::uint64_t number) {
   in_flight->second->hold(psring::cuda::queue_of(device_).stream);
 }
 
-/// The bytes of a ring: NCCL does not say what it moves.
+/// Returns the bytes of a ring, because NCCL does not report the bytes that it moves.
 Cost NcclGroup::predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
                         std::size_t root) const {
   const Planner planner{rank(), size(), std::max<std::size_t>(count, 1)};

@@ -19,9 +19,9 @@ namespace psring::ring {
 /// at every run, and all ranks hold the same bits, but not the bits of one process that adds in rank order. A 16-bit
 /// type is rounded after each host's sum. A mean is divided once, at the end.
 ///
-/// `host`: the shared memory of this rank's host; `links`: messages between all ranks. Both belong to the group alone.
-/// `host_of`: each rank's host; the ranks of `host` are those of one host, in order. An error in either is told in
-/// both. `clock`: of waits; null: the system's.
+/// `host`: the shared memory of this rank's host; `links`: messages between all ranks. No other object uses them.
+/// `host_of`: each rank's host; `host` has the ranks of one host, in order. An error in one of them is reported in
+/// both. `clock`: the clock of waits; null: the system's clock.
 std::unique_ptr<ProcessGroup> make_hierarchical_group(std::unique_ptr<InnerGroup> host,
                                                       std::unique_ptr<InnerGroup> links, std::size_t rank,
                                                       const std::vector<std::size_t>& host_of, GroupOptions options,

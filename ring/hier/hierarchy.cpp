@@ -55,7 +55,7 @@ Hierarchy::Stages Hierarchy::stages(Collective collective, std::size_t count, st
     case Collective::all_gather:
       return of_parts(collective, count, parts);
     case Collective::barrier: {
-      // One column is enough; the other columns exchange nothing.
+      // A single column exchanges the vector; the other columns exchange nothing.
       Stages stages{{}, std::vector<Stage>(own_columns_.size(), {Collective::broadcast, {}, {}, 0}), Stage{}};
       if (own_columns_.front() == 0) stages.between.front() = {};
       return stages;

@@ -17,9 +17,9 @@ inline constexpr std::size_t kCutBytes = 4096;
 ///
 /// A column has one rank of every host: column c has the (c mod L)-th rank of a host with L ranks. There are as many
 /// columns as the largest host has ranks, so that each of its ranks is in one column; on a smaller host a rank is in
-/// several. A vector is cut among the columns. Stage down: the ranks of a host collect a column's cut at the host's
-/// rank in that column, summed in a reduction. Stage between: each column exchanges its cut. Stage up: the ranks of a
-/// host copy all cuts from each other.
+/// several columns. A vector is cut among the columns. Stage down: the ranks of a host collect a column's cut at the
+/// host's rank in that column, summed in a reduction. Stage between: each column exchanges its cut. Stage up: the ranks
+/// of a host copy all cuts from each other.
 class Hierarchy {
  public:
   /// `host_of`: each rank's host, as any number. Hosts are then numbered by their first ranks.
@@ -32,7 +32,7 @@ class Hierarchy {
   std::size_t host_of(std::size_t rank) const { return host_of_[rank]; }
   /// The ranks of one host, in order.
   const std::vector<std::size_t>& on_host(std::size_t host) const { return hosts_[host]; }
-  /// A rank's place among those of its host.
+  /// A rank's place among the ranks of its host.
   std::size_t place_of(std::size_t rank) const { return places_[rank]; }
 
   /// The number of columns; 0 on a single host.

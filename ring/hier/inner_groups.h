@@ -9,9 +9,9 @@
 
 namespace psring::ring {
 
-/// The groups that a hierarchical group is made of. In each inner group, stages run in the order of the calls at all of
-/// its ranks. So the stages down and up need groups of their own: the network decides how many stages run down before
-/// the first one runs up.
+/// The groups of which a hierarchical group is composed. In each inner group, stages run in the order of the calls at
+/// all of its ranks. So the stages down and up need groups of their own: the network decides how many stages run down
+/// before the first one runs up.
 struct InnerGroups {
   std::unique_ptr<InnerGroup> down;
   std::unique_ptr<InnerGroup> up;

@@ -36,7 +36,7 @@ class LinkEndpoint {
   Work start(const Request& request, Plan plan);
   Moved moved() const;
 
-  /// Returns what LinkEngine::send returns.
+  /// Returns the number that LinkEngine::send returns.
   std::uint64_t send_frame(const LinkOperation& operation, std::size_t to, Range range,
                            std::span<const std::byte> payload);
   /// Tells the rank that an operation waits for which operation this rank waits in. Two ranks that wait for each other

@@ -101,8 +101,8 @@ void LinkEngine::take_next(Moment deadline) {
   advance_all();
 }
 
-/// A rank that ends after its last operation is lost: what came from it before completes ours first, and the next call
-/// tells of the loss.
+/// A rank that ends after its last operation is lost. Its earlier messages complete our operations first, and the next
+/// call reports the loss.
 void LinkEngine::advance_for(const LinkOperation& operation) {
   try {
     take_all();

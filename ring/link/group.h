@@ -17,8 +17,8 @@ namespace psring::ring {
 std::unique_ptr<InnerGroup> make_link_group(net::Transport& transport, std::size_t rank, std::size_t ranks,
                                             LinkOptions options);
 
-/// A part of a link group (InnerGroup::part) whose ranks send straight to each other, whatever a vector's size and the
-/// options: as ranks that share memory read from each other. Its own parts do the same.
+/// Makes a part of a link group (InnerGroup::part) whose ranks send directly to each other, for vectors of any size and
+/// with any options, as ranks that share memory read directly from each other. The parts of this part do the same.
 std::unique_ptr<InnerGroup> make_direct_part(InnerGroup& links, const std::vector<std::size_t>& ranks,
                                              std::uint32_t id);
 

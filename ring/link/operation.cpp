@@ -146,9 +146,9 @@ void LinkOperation::combine(Range range) {
   collected_.clear();
 }
 
-/// A message belongs to the action with the same place among those that name its sender; the messages in the inbox come
-/// first. The range does not identify the action: a ring receives each part twice from its neighbour, and has to reduce
-/// it the first time.
+/// A message belongs to the action with the same place among the actions that name its sender; the messages in the
+/// inbox come first. The range does not identify the action: a ring receives each part twice from its neighbour, and
+/// has to reduce it the first time.
 std::span<std::byte> LinkOperation::place(std::size_t from, Range range) const {
   auto waiting =
       std::count_if(inbox_.begin(), inbox_.end(), [&](const Arrived& arrived) { return arrived.from == from; });

@@ -6,7 +6,8 @@ namespace {
 using Kind = Action::Kind;
 
 /// Adds one step of the ring: `out` leaves for the next rank, `in` arrives from the previous one. `came`: the first
-/// action of the step before, which received what leaves now. Returns the first receiving action of this step.
+/// action of the previous step, which received the range that leaves now. Returns the first receiving action of this
+/// step.
 std::size_t add_step(Plan& plan, const Planner& at, const std::vector<Range>& out, const std::vector<Range>& in,
                      std::size_t came, Kind kind, bool last) {
   for (std::size_t k = 0; k < out.size(); ++k)

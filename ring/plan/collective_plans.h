@@ -16,7 +16,7 @@ Plan plan_all_gather(const Planner& planner, const Parts& parts, bool direct);
 Plan plan_broadcast(const Planner& planner, std::size_t count, std::size_t root, bool tree);
 /// Dissemination: log2 n latencies, no payload.
 Plan plan_barrier(const Planner& planner);
-/// One side of a send and recv; `kind`: send or receive.
+/// Plans one side of a send and recv; `kind`: send or receive.
 Plan plan_message(const Planner& planner, std::size_t count, Action::Kind kind, std::size_t peer);
 
 /// The two halves of a ring all-reduce. `after_reduce`: the plan ends with a reduce-scatter of the same parts.

@@ -44,7 +44,7 @@ bool ShmOperation::all_posted() {
 
 /// A vector in an eager buffer is copied, but costs one barrier; a vector in the arena costs two. (With 2 ranks a copy
 /// is slower from about 1 KiB on.) If only some vectors lie in the arenas, these have no eager buffers, and the others
-/// go through staging. With more ranks than processors, the ranks that run do the shares of those that do not.
+/// go through staging. With more ranks than processors, the running ranks do the shares of the ranks that do not run.
 void ShmOperation::choose_way() {
   std::size_t staged = 0;
   std::size_t crowded = 0;
@@ -77,7 +77,7 @@ bool ShmOperation::run() {
   }
 }
 
-/// Each rank does its own share, and waits for the others'.
+/// Each rank does its own share, and waits for the shares of the others.
 bool ShmOperation::run_direct() {
   if (iteration_ == 0) {
     vectors_.perform(at_.rank(), {0, call_.call.count});

@@ -2,7 +2,7 @@
 
 namespace psring::ring {
 
-/// A memory fence between processes whose whole cost lies on one side (membarrier(2)). One side stores a and then reads
+/// A memory fence between processes, with all of its cost on one side (membarrier(2)). One side stores a and then reads
 /// b; the other side stores b, calls process_fence, and then reads a. At least one side sees the other's store,
 /// although the first side has no fence of its own. So a rank that posts is fast, and a rank that falls asleep pays.
 

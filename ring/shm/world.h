@@ -18,8 +18,9 @@ inline constexpr std::size_t kShmArenaBytes = 128 * 2 * kShmCrowdedSliceBytes;
 /// (control.h). All of it belongs to processes that proved the job's key.
 struct ShmWorld {
   std::size_t rank = 0;
-  std::shared_ptr<Arena> arena;                          ///< this rank's; shared with the buffers that lie in it
-  std::vector<std::shared_ptr<const Mapping>> mappings;  ///< of the others' arenas, by rank; none for this rank
+  std::shared_ptr<Arena> arena;  ///< this rank's; shared with the buffers that lie in it
+  std::vector<std::shared_ptr<const Mapping>>
+      mappings;  ///< mappings of the other ranks' arenas, by rank; empty for this rank
   std::shared_ptr<const Mapping> control;
   std::vector<std::size_t> workers = {};  ///< each rank's number among the job's workers; empty: the same number
 
