@@ -26,7 +26,7 @@ struct Update {
 class Optimizer {
  public:
   static constexpr std::size_t kMaxSlots = 2;
-  /// One span per state slot, each as long as the parameters; zero before the first update.
+  /// The state: one span per slot, each as long as the parameters; zero before the first update.
   struct State {
     std::span<float> slot[kMaxSlots];
   };

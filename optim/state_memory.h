@@ -19,8 +19,8 @@ std::size_t slot_bytes(const Optimizer& rule, std::size_t elements);
 class StateMemory {
  public:
   StateMemory() = default;
-  /// `make` makes a slot's buffer of so many zero bytes. Zero bytes are zeros in both kinds. REQUIRES: the rule
-  /// outlives this.
+  /// `make` makes a slot's buffer of the given number of zero bytes. Zero bytes mean the value zero in 32 and in 8
+  /// bits. REQUIRES: the rule outlives this object.
   StateMemory(const Optimizer& rule, std::size_t elements, const std::function<Buffer(std::size_t)>& make);
 
   /// The memory of a slot's range: f32, or u8 with 8 bits.

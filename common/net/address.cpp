@@ -56,7 +56,7 @@ struct LocalAddress {
   bool is_link_local() const { return bytes.size() == 16 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }
 };
 
-/// Returns all addresses: first IPv4, last those that are link-local.
+/// Returns all addresses: IPv4 first, link-local ones last.
 std::vector<LocalAddress> local_addresses() {
   ifaddrs* found = nullptr;
   if (::getifaddrs(&found) != 0) fail(ErrorKind::data, "cannot list the interfaces: {}", std::strerror(errno));
@@ -189,7 +189,7 @@ std::string loopback_address() {
   try {
     return !has("127.0.0.1") && has("::1") ? "::1" : "127.0.0.1";
   } catch (const Error&) {
-    return "127.0.0.1";  // no descriptor is left to ask with: who listens next says so
+    return "127.0.0.1";  // no descriptor is left for the question; the next listener reports that
   }
 }
 

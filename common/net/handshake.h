@@ -74,8 +74,8 @@ class ClientHandshake {
   Identity server_identity_;
 };
 
-/// The listening side. Each link has its own handshake and nonce. It never throws because of a client's bytes: it
-/// refuses the client, and the caller must drop the link.
+/// The listening side. Each link has its own handshake and nonce. A client's bytes never make it throw: it refuses the
+/// client, and the caller must drop the link.
 class ServerHandshake {
  public:
   ServerHandshake(const JobKey& key, Identity self, const Nonce& nonce);

@@ -8,14 +8,15 @@
 
 namespace psring::net {
 
-/// The kernel of a link whose departures are followed takes at most about as many bytes that it cannot send yet.
+/// On a link whose departures are followed, the kernel takes at most about this number of bytes that it cannot send
+/// yet.
 inline constexpr std::size_t kUnsentBytes = std::size_t{128} << 10;
 
-/// Frames of a worker to the server in its own process. They need no card, but arrive as if they did: when the bytes
-/// that were given to the card before them have left. Else the server would answer too early, and its answers would
-/// share the card with the rest of the worker's gradients; TCP gives both an equal part. Then two hosts of which one
-/// began a step late never got back into step: the answers to the late one were late, too, so that each of them
-/// computed while the other's card was sending.
+/// Frames of a worker to the server in its own process. They need no card, but arrive as if they crossed it: when the
+/// bytes that were given to the card before them have left. Otherwise the server would answer too early, and its
+/// answers would share the card with the rest of the worker's gradients; TCP gives both an equal part. Then a host that
+/// begins a step late would stay late: the answers to it come late, too, so that each host computes while the other's
+/// card sends.
 template <class Frame>
 class HeldFrames {
  public:
@@ -30,8 +31,9 @@ class HeldFrames {
   std::size_t bytes() const { return bytes_; }
 
   /// Sends the frames whose time has come, in their order, and returns whether there was one. `in_flight`: bytes that
-  /// were given to the card and have not left; headers may be counted, too. `window`: the most that are given to the
-  /// card for one peer. Half of it, or kUnsentBytes, need not have left: the card is not to wait for the own server.
+  /// were given to the card and have not left; headers may be counted, too. `window`: the most bytes that are given to
+  /// the card for one peer. Half of the window, or kUnsentBytes, need not have left, so that the card does not wait for
+  /// the own server.
   template <class Send>
   bool flush(std::uint64_t in_flight, std::size_t window, Send send) {
     const std::uint64_t almost = passed_ + std::min(kUnsentBytes, window / 2);

@@ -21,7 +21,8 @@ constexpr std::size_t kMaxPushes = 1 << 16;
 constexpr std::size_t kMaxElements = std::size_t{1} << 48;
 constexpr std::size_t kMaxRanges = 1 << 16;
 
-// The lowest two bits of a tensor's `init` are its kind; these say what else follows from the mesh of the job.
+// The lowest two bits of a tensor's `init` are its kind; these bits say which further fields follow because of the
+// job's mesh.
 constexpr std::uint64_t kNotCounted = 4;
 constexpr std::uint64_t kSlice = 8;
 

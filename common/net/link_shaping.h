@@ -23,8 +23,9 @@ LinkSpec parse_link(const std::string& text);
 /// Returns a text such as "100 Mbit/s" or "1 Gbit/s, 5 ms".
 std::string to_string(const LinkSpec& link);
 
-/// Returns the bytes that a sender with priorities should have in flight to each peer: those that occupy the link for
-/// 10 ms, between 64 KiB and kWindowBytes. A frame in the window can no longer be overtaken by more urgent frames.
+/// Returns the number of bytes that a sender with priorities should have in flight to each peer: as many as occupy the
+/// link for 10 ms, between 64 KiB and kWindowBytes. A frame in the window can no longer be overtaken by more urgent
+/// frames.
 std::size_t window_bytes(const LinkSpec& link);
 
 /// Simulates a process's network card, shared by all its links: egress and ingress each carry one frame after another.

@@ -27,8 +27,8 @@ struct Outgoing {
 /// transport's smaller window, are given to the transport at a time, so that an urgent frame waits only briefly. Frames
 /// of one unit leave to all peers in turn, in the order of arrival. A peer's window bounds its part of a busy card: a
 /// peer of weight 2 gets twice the bytes of a peer of weight 1. The frames to one peer can be exempt and keep their
-/// order. Payloads for a peer in the same process take their turns as if it had a window like the others', and then
-/// are held until the bytes before them have left; frames behind them wait for room in that window.
+/// order. Payloads for a peer in the same process take their turns as if that peer had a window, too, and are then held
+/// until the bytes before them have left; frames behind them wait for room in that window.
 class Outbox {
  public:
   explicit Outbox(std::size_t window_bytes = kWindowBytes, std::optional<Peer> in_order = {})

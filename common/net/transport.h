@@ -59,8 +59,8 @@ class Transport {
   /// Bytes given to `send` for this peer that have not left yet. A sender with priorities bounds them.
   virtual std::size_t in_flight_bytes(Peer peer) const = 0;
 
-  /// Do the bytes for this peer leave in the order of `send`? Then the last in_flight_bytes of all bytes that were sent
-  /// are those that have not left.
+  /// Do the bytes for this peer leave in the order of `send`? Then the bytes that have not left are the last
+  /// in_flight_bytes of all bytes that were sent.
   virtual bool leaves_in_order([[maybe_unused]] Peer peer) const { return true; }
 
   /// The number of bytes that a sender with priorities should keep in flight to a peer: enough to keep the link busy,

@@ -43,14 +43,14 @@ class CheckpointFolder {
   /// Returns whether the folder is a checkpoint that was committed and not removed since.
   static bool is_complete(const std::filesystem::path& checkpoint);
 
-  /// Creates the folder. One process calls it, before any process writes.
+  /// Creates the folder. One process calls this function before any process writes.
   void create() const;
-  /// Removes unfinished checkpoints: those of this run, or those of all runs, which requires the folder's lock.
+  /// Removes the unfinished checkpoints of this run, or of all runs, which requires the folder's lock.
   void clear(Leftovers scope) const;
   /// Creates the temporary folder for the shards and the manifest of a step, and returns its path.
   std::filesystem::path aside(std::uint64_t step) const;
-  /// Renames the temporary folder to its final name. One process calls it, once all files are written. Throws data if
-  /// there is already a checkpoint of this step.
+  /// Renames the temporary folder to its final name. One process calls this function once all files are written. Throws
+  /// data if there is already a checkpoint of this step.
   void commit(std::uint64_t step) const;
   /// Removes all checkpoints except the newest `count` and `in_use` (a path, which may be empty or lie elsewhere).
   /// Renames a checkpoint to its temporary name before removing it. REQUIRES: count > 0.

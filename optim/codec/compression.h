@@ -35,7 +35,8 @@ class Codec {
   virtual std::size_t bytes(std::size_t elements) const = 0;
   /// REQUIRES: out.size() == bytes(values.size()).
   virtual void encode(ConstElements values, const GradientId& id, Elements out) const = 0;
-  /// Throws protocol if no range of so many values is encoded as these bytes. A device's codec does not look at them.
+  /// Throws protocol if no range of this number of values is encoded as these bytes. A device's codec does not look at
+  /// the bytes.
   virtual void check_form(ConstElements /*bytes*/, std::size_t /*elements*/) const {}
   /// Throws protocol if no values are encoded as these bytes.
   virtual void decode(ConstElements bytes, const GradientId& id, Elements out) const = 0;

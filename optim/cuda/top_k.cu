@@ -3,9 +3,10 @@
 
 #include <psring/optim/cuda/fours.cuh>
 
-// The threshold is the magnitude of the last value that is kept. Reading all values is what takes time, so they are
-// read once: a sample of them gives a bound below the threshold, the values at or above the bound become candidates,
-// and the threshold is found among these. Where the bound turns out to be useless, all values are the candidates.
+// The threshold is the magnitude of the last value that is kept. Most of the time goes into reading all values, so they
+// are read once: a sample of them gives a bound below the threshold, the values at or above the bound become
+// candidates, and the threshold is found among these. Where the bound turns out to be useless, all values are the
+// candidates.
 
 namespace psring::optim::cuda {
 namespace {
@@ -13,8 +14,8 @@ namespace {
 constexpr unsigned kTileThreads = 128;
 constexpr unsigned kFours = 8;                                   ///< of a thread, in a tile
 constexpr unsigned kTile = kTileThreads * kFours * Four::kSize;  ///< values that a block turns into candidates
-constexpr unsigned kSampled = 256;                               ///< one of as many fours is in the sample
-constexpr std::size_t kLeastSampled = 1U << 16U;                 ///< fewer values are all candidates
+constexpr unsigned kSampled = 256;                ///< one in this number of groups of four values is in the sample
+constexpr std::size_t kLeastSampled = 1U << 16U;  ///< fewer values are all candidates
 
 /// Magnitudes are 31 bits, and as whole numbers keep their order. Their digits, the leading one first; the bound has
 /// the first two.
@@ -29,7 +30,7 @@ using Found = std::uint64_t;
 constexpr Found kAbove = 1;
 constexpr Found kEqual = Found{1} << 32;
 
-/// The kernels of one call share this. It begins with zeros; the arrays follow it.
+/// The state that the kernels of one call share. It begins with zeros; the arrays follow it.
 struct Shared {
   std::uint32_t bins[kBins];
   std::uint32_t bound;       ///< candidates have at least this magnitude
@@ -61,7 +62,8 @@ struct TopK {
 struct Digit {
   unsigned shift;  ///< its lowest bit
   unsigned bits;
-  std::uint32_t wanted;  ///< the threshold is the magnitude with this place, by size; 0: what the digit before left
+  std::uint32_t
+      wanted;  ///< place of the threshold among the magnitudes, by size; 0: the place that the previous digit left
 };
 
 /// Finds the digit from its counts, in one block. Without a magnitude of the wanted place the digits are 0.

@@ -23,7 +23,7 @@ void watch(const Fd& epoll, const Fd& fd, std::uint32_t events);
 
 /// The listening side of local sockets: lets the clients in that prove the job's key, many at a time, and never waits
 /// for a client. Clients that have not proved the key stay until `handshake_timeout`; a client above the limit pushes
-/// out one of the process that has the most, so that strangers who say nothing keep nobody out.
+/// out a client of the process that has the most, so that silent strangers keep no member out.
 class UnixGate {
  public:
   static constexpr std::size_t kMost = 1024;  ///< limit of clients that have not proved the key

@@ -70,8 +70,8 @@ class SimulatedNetwork {
     std::uint64_t seed = 0;
     std::uint64_t job = 1;
     Trouble trouble{};
-    /// From its death on, a peer's `receive` throws and the peer sends nothing. The others' `receive` throws peer_lost,
-    /// once, after the link's delay.
+    /// From its death on, a peer's `receive` throws and the peer sends nothing. The `receive` of every other peer
+    /// throws peer_lost, once, after the link's delay.
     std::vector<Death> deaths;
     /// If only deadlines and probes happen for this long, the run is a deadlock. Longer than all bounded waits.
     Nanoseconds patience = std::chrono::seconds(60);

@@ -29,7 +29,7 @@ class TcpLink {
   /// "worker 1 at 10.0.0.2:7001"
   std::string name() const;
 
-  /// As TcpStream::send. Returns true if some of that stream's bytes could not leave at once.
+  /// Sends a frame, as TcpStream::send does. Returns true if some of that stream's bytes could not leave at once.
   bool send(const FrameHeader& header, std::span<const std::byte> payload);
   /// Continues to send. Returns true if bytes left.
   bool flush();

@@ -49,7 +49,7 @@ class TcpStream {
   std::optional<Message> receive(const Place& place);
   /// May `receive` have something?
   bool readable() const { return readable_; }
-  /// Makes the next `receive` look at the socket, though no event has come.
+  /// Makes the next `receive` look at the socket even if no event has arrived.
   void try_anyway() { readable_ = !closed_; }
   /// The connection has ended, and all frames were received; `end` says how it ended.
   bool closed() const { return closed_; }

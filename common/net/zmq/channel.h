@@ -53,9 +53,9 @@ class ZmqChannel : public Channel {
   /// clients meanwhile, so two processes must not connect to each other.
   virtual void connect(const std::map<Peer, std::string>& endpoints, const Deadline& deadline) = 0;
 
-  /// Makes in_flight_bytes of the peers that `connect` will link to count what has not left for the network, but for
-  /// the last kUnsentBytes; the kernel else takes megabytes more than it can send. `arm` then also returns false after
-  /// each payload that has left.
+  /// For the peers that `connect` will link to, makes in_flight_bytes count the bytes that have not left for the
+  /// network, except for the last kUnsentBytes. Without this call the kernel takes megabytes more than it can send.
+  /// `arm` then also returns false after each payload that has left.
   virtual void follow_departures() = 0;
 
   /// Frames dropped because their sender had not proved the key.

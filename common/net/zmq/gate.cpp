@@ -231,7 +231,7 @@ void ZmqGate::turn_away(Moment now) {
   for (const std::uint64_t cookie : matched) verdicts_.erase(cookie);
 }
 
-/// ZeroMQ reports a connection before the connection can be judged. So if a cookie is no stranger's for a whole round,
+/// ZeroMQ reports a connection before this code can judge it. So if a cookie belongs to no stranger for a whole round,
 /// that client has left.
 void ZmqGate::drop_stale_verdicts() {
   const std::scoped_lock lock(mutex_);

@@ -27,12 +27,14 @@ class ZmqOutbox {
   };
 
   /// Sends the last two parts of a message, without waiting: the payload directly from the caller's memory, then the
-  /// header. ZeroMQ encrypts a part as a whole, and frees it before its bytes leave; but it takes no part before those
-  /// of the part before it have left. So the header's end is that of the payload. Returns 0, or libzmq's errno.
+  /// header. ZeroMQ encrypts a part as a whole, and frees it before its bytes leave; but it takes no part before the
+  /// bytes of the previous part have left. So when the header is freed, the payload has left. Returns 0, or libzmq's
+  /// errno.
   static int lend(void* socket, const std::shared_ptr<Lane>& lane, const FrameHeader& header,
                   std::span<const std::byte> payload);
 
-  /// From now on every payload that has left rings, not only one that brings its lane to the low-water mark.
+  /// From now on every payload that has left rings the bell, not only a payload that brings its lane to the low-water
+  /// mark.
   void ring_always() { rings_always_.store(true); }
   /// Readable (poll's POLLIN) once the outbox has rung since the last `take_ring`.
   int fd() const { return ring_.get(); }
