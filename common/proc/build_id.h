@@ -7,7 +7,7 @@ namespace psring {
 /// The marks by which builds of psring are told apart.
 struct BuildId {
   std::string program = {};  ///< for people: "psring 0.1.0 (1a2b3c4)"
-  std::string sources = {};  ///< a hash of all sources that decide what processes of a job send and expect
+  std::string sources = {};  ///< a hash of all sources that determine the messages between the processes of a job
   bool operator==(const BuildId&) const = default;
 };
 

@@ -77,7 +77,7 @@ class ControlLink {
   /// Adds to a file of the run folder, in pieces of kMaxAppendBytes.
   void append(const std::string& file, std::span<const std::byte> bytes);
   void report(std::string json);
-  /// Tells what this member does now. At most one status is in flight: others are dropped, except the last.
+  /// Sends this member's present activity. At most one status is in flight: others are dropped, except the last.
   void status(std::string json, bool is_last);
   void progress(std::string text);
   /// A fatal error of this member: the job ends with it, unless it has failed already. `decided`: as in
@@ -110,8 +110,9 @@ class ControlLink {
   bool failed() const;  ///< is an error latched?
   /// For a server: the workers are done. For a worker or an agent: the job has ended well.
   bool finished() const;
-  /// Waits until finished(), at most until the deadline; returns it. Throws the latched error. A worker's links stay
-  /// open until then: one that closes looks like a lost peer to workers that still wait for others.
+  /// Waits until finished() is true, at most until the deadline, and returns its value. Throws the latched error. A
+  /// worker's links stay open until then, because a link that closes looks like a lost peer to workers that still wait
+  /// for others.
   bool await_finish(Moment deadline = Moment::max()) const;
   /// The link's thread calls `changed` when check, finished, members or next_order may have a new answer, and this call
   /// itself calls it once, so that no change is missed. After `on_change({})` has returned, no call is in progress.

@@ -57,7 +57,8 @@ class ControlMember {
   const control::Interruption& interrupted() const { return interrupted_; }
   Peer culprit() const { return culprit_; }
   Nanoseconds clock_offset() const { return offset_.value(); }
-  /// Where the caller's errors begin: "[server] rank 1: "; "" for an agent, whose errors speak for the job.
+  /// The text with which the caller's errors begin: "[server] rank 1: "; "" for an agent, whose errors are errors of
+  /// the job.
   std::string prefix() const;
 
   // News from the caller.

@@ -185,7 +185,7 @@ struct StopBefore {  ///< C to a paused worker: continue, and end before this st
   std::uint64_t piece = ~std::uint64_t{0};
 };
 
-struct Status {  ///< M (server, worker): what it does now; the next status takes the place of this one
+struct Status {  ///< M (server, worker): its present activity; the next status replaces this one
   std::string json;
 };
 

@@ -27,8 +27,8 @@ namespace psring::net {
 /// to the workers; all of them have exited -> Finish to the agents. Any error before the last of these fails the job:
 /// the first cause is kept, and Abort goes to everybody.
 ///
-/// A role that says that it has lost a peer tells of a symptom: soon the agent of that peer may tell how the peer
-/// ended, or the peer's silence may show. So the symptom becomes the cause only if no better cause arrives within
+/// A role that reports the loss of a peer reports a symptom: soon the agent of that peer may report how the peer ended,
+/// or the peer's silence may show. So the symptom becomes the cause only if no better cause arrives within
 /// `cause_grace`, and all other members are heard after that: then a link was lost, and no process.
 ///
 /// If restarts are allowed, the loss of a server or worker does not fail the job, but ends the membership epoch: the
@@ -41,10 +41,10 @@ namespace psring::net {
 /// rest is as at a job's end. The job fails at once instead before the first step, if a worker does not ask before its
 /// steps, or if a member wants it.
 ///
-/// Without agents, nobody tells how a role ended: its silence does, or the end of its process, where the caller sees
-/// it. A process that is started again by hand, or by what started the role, asks for the place of the lost one. It is
-/// told at once who holds the place, and waits until the holder counts as lost, or is refused when the holder's next
-/// message arrives.
+/// Without agents, no message reports how a role ended: its silence shows the loss, or the end of its process if the
+/// caller sees it. A process that is started again, by hand or by the program that started the role, asks for the place
+/// of the lost process. It is told at once which process holds the place, and waits until the holder counts as lost, or
+/// is refused when the holder's next message arrives.
 ///
 /// A worker that cannot be started again, or whose host was lost, is given up if the job may continue with fewer
 /// workers: the others get ranks from 0, in the order of their places.
@@ -86,7 +86,7 @@ class Coordinator {
   Actions receive(const Connection& from, ControlMessage message, Moment now);
   /// Bytes on this connection could not be decoded.
   Actions receive_garbage(const Connection& from, const Error& error, Moment now);
-  /// The process of this connection has ended. What it has sent may still arrive for `cause_grace`.
+  /// The process of this connection has ended. Its messages may still arrive for `cause_grace`.
   Actions process_ended(const Connection& connection, Moment now);
   /// The caller calls this when no more messages have arrived, and at next_tick() at the latest. A call that is late by
   /// more than half the heartbeat timeout shows that this process itself stood still: the members' silence is then

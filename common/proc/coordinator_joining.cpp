@@ -18,7 +18,7 @@ std::string count_of(std::size_t count, Role role) {
 
 void Coordinator::join(const Connection& from, const control::Hello& message) {
   if (waits(from, message)) return;
-  // An agent that stays comes for the next job. It asks again when this coordinator closes the connection.
+  // An agent that stays after a job asks for the next job. It asks again when this coordinator closes the connection.
   if (plan_.more && phase_ >= Phase::closing && message.role == Role::agent) return;
   if (std::optional<control::Refused> refusal = objection(message))
     return refuse(from, refusal->kind, std::move(refusal->text));

@@ -21,8 +21,8 @@ void Coordinator::suspect(const State& from, const std::string& text) {
                      .graced = now_ + plan_.cause_grace};
 }
 
-/// Is it open who was lost? A member that has not been heard since may be the lost one: its agent, or its silence, will
-/// name it.
+/// Returns whether the lost member is still unknown. A member that has not been heard since may be the lost one: its
+/// agent, or its silence, will name it.
 bool Coordinator::symptom_is_open() const {
   const Moment graced = symptom_->graced;
   return now_ < graced ||
@@ -65,7 +65,7 @@ void Coordinator::recover(const std::string& text) {
   if (phase_ == Phase::running) {
     regroup(text);
   } else if (epoch_ > 0 && !anew_) {
-    settled_ = false;  // the lost member may have been the one that kept the state
+    settled_ = false;  // the lost member may have kept the state
   }
   start_wanted();
 }
@@ -160,7 +160,7 @@ void Coordinator::remove_colocated_servers() {
   for (std::uint32_t rank = plan_.standalone(); rank < plan_.servers; ++rank) remove({Role::server, rank});
 }
 
-/// Removes the place from the members. Its process may run on.
+/// Removes the place from the members. The process of the place may continue to run.
 void Coordinator::drop(Peer place) {
   const auto found = members_.find(place);
   if (found == members_.end()) return;

@@ -158,7 +158,8 @@ class CoordinatorService::Impl {
         ends_.watch(process.pid, process.connection);
     for (const Coordinator::Outgoing& outgoing : actions.messages) {
       const std::vector<std::byte> bytes = encode_control(outgoing.message);
-      // ZeroMQ drops messages to a member that has gone. That is right: its silence, or its agent, tells of the loss.
+      // ZeroMQ drops messages to a member that has gone. That is right, because the member's silence or its agent shows
+      // the loss.
       if (zmq_send(router_.handle(), outgoing.to.data(), outgoing.to.size(), ZMQ_SNDMORE | ZMQ_DONTWAIT) >= 0)
         zmq_send(router_.handle(), bytes.data(), bytes.size(), ZMQ_DONTWAIT);
     }

@@ -54,7 +54,7 @@ void Coordinator::check_silence(Moment now) {
                                                           seconds(quiet), phase_text()));
   }
   for (auto& [place, text] : silent) {
-    if (symptom_) text += fmt::format("; {}", symptom_->error.what());  // who noticed, and what it was doing
+    if (symptom_) text += fmt::format("; {}", symptom_->error.what());  // the member that noticed, and its activity
     // The loss of a worker may have removed the server in its process.
     if (members_.contains(place)) lose(place, ErrorKind::peer_lost, std::move(text));
   }

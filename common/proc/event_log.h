@@ -11,8 +11,8 @@ namespace psring {
 class Membership;
 
 /// Records a role's events. A thread of its own sends them to the run folder once a second, as
-/// events/<role>-<rank>.events. So the events in memory are bounded, and those of a process that is lost are there up
-/// to the last second.
+/// events/<role>-<rank>.events. So the events in memory are bounded, and the run folder has the events of a lost
+/// process up to the last second.
 class EventLog {
  public:
   /// REQUIRES: the membership outlives it.
@@ -30,7 +30,7 @@ class EventLog {
 
  private:
   void run(const std::stop_token& stop);
-  /// Sends what was recorded so far; nothing while the coordinator is silent, so that the recorder's bound holds.
+  /// Sends the events recorded so far, but none while the coordinator is silent, so that the recorder's bound holds.
   void send_parts();
 
   Membership& member_;

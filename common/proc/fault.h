@@ -13,7 +13,7 @@
 
 namespace psring {
 
-/// A fault that a job injects into itself, to show how it is survived: KIND:ROLE:RANK[=VALUE][@WHEN].
+/// A fault that a job injects into itself, to show how the job survives it: KIND:ROLE:RANK[=VALUE][@WHEN].
 ///
 ///   slow:worker:1=4x          computes 4 times slower
 ///   jitter:worker:*=20%       each step's compute time changes by up to 20 % either way, as the seed draws it

@@ -61,8 +61,8 @@ struct JobOptions {
   bool error_feedback = true;           ///< the loss of compression is added to the next gradient
   std::string optimizer_on = "server";  ///< or worker
   std::string aggregate = "mean";
-  /// Where servers run. standalone: each is a process; colocated: server r runs in worker r; mixed: one server runs in
-  /// each worker, and the others, which have the first ranks, are processes.
+  /// The place of servers. standalone: each server is a process; colocated: server r runs in worker r; mixed: one
+  /// server runs in each worker, and the others, which have the first ranks, are processes.
   std::string placement = "standalone";
   bool local_reduce = false;  ///< workers of a host sum gradients, one of them pushes
   std::size_t server_threads = 1;
@@ -91,7 +91,7 @@ struct JobOptions {
   double op_timeout = 0;         ///< seconds, the longest wait for values; 0: as long as the peer lives
   std::size_t max_restarts = 0;  ///< lost processes that may be started again
   std::size_t min_workers = 0;   ///< --elastic: the fewest workers that the job continues with; 0: all
-  /// Where a job's values come from after a loss: servers, workers or checkpoint. auto before the job is resolved.
+  /// The source of a job's values after a loss: servers, workers or checkpoint. auto before the job is resolved.
   std::string recovery = "auto";
   std::size_t replicas = 0;  ///< followers of each server: 0 or 1
 

@@ -97,8 +97,8 @@ struct JobResult {
   int status() const { return failure ? exit_status(failure->kind()) : 0; }
 };
 
-/// Throws usage, naming the flag, if the plan has no worker and is not one that ends agents, if it has too many
-/// processes, or a heartbeat timeout below two intervals.
+/// Throws usage, naming the flag, if the plan has no worker and does not end agents, if it has too many processes, or
+/// if the heartbeat timeout is below two intervals.
 void check_plan(const JobPlan& plan);
 
 /// The first process of agent `agent` if `agents` share `count` processes evenly, in order. If the count does not

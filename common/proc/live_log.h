@@ -13,8 +13,9 @@ namespace psring {
 
 class Membership;
 
-/// Tells the coordinator once a second what a role does now, for live/<role>-<rank>.json (docs/guide/live.md). A thread
-/// of its own sends the statuses, so training never waits. A status is dropped if the previous one is still in flight.
+/// Reports a role's present activity to the coordinator once a second, for live/<role>-<rank>.json
+/// (docs/guide/live.md). A thread of its own sends the statuses, so training never waits. A status is dropped if the
+/// previous one is still in flight.
 class LiveLog final : public ReportListener {
  public:
   /// REQUIRES: the membership outlives it, and has joined.

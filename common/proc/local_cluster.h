@@ -60,7 +60,8 @@ class LocalCluster {
   /// passed, one of `wake_fds` is readable, or there is no process and no `wake_fds`.
   std::optional<ProcessExit> next_exit(Moment deadline, std::span<const int> wake_fds = {});
 
-  /// Sends SIGTERM to all processes, and SIGKILL to those that have not ended after `grace`. Returns how each ended.
+  /// Sends SIGTERM to all processes, and SIGKILL to the processes that have not ended after `grace`. Returns how each
+  /// ended.
   std::vector<ProcessExit> terminate_all(Nanoseconds grace);
 
   /// The descriptors that are readable when next_exit may return.

@@ -13,7 +13,7 @@ inline MeshPart part_of_server(const JobOptions& job, std::size_t rank) {
   return part_of(job.mesh(), rank % job.servers);
 }
 
-/// The servers that own a part of the model. REQUIRES: the job has as many for each part.
+/// The servers that own a part of the model. REQUIRES: every part has the same number of servers.
 inline std::size_t servers_of_part(const JobOptions& job) { return job.servers / job.mesh().model_workers(); }
 
 /// The server in a worker's process, by their numbers among the servers and the workers of one part.

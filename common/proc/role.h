@@ -60,9 +60,9 @@ class Membership {
   }
 
   /// Tells the coordinator of a fatal error of this role, before the links close. Returns the error that this role ends
-  /// with. The coordinator knows best why a link broke: this role may have seen the end of a process that lost a third.
-  /// So after the loss of a peer the call waits for the coordinator's cause, for little longer than the heartbeat
-  /// timeout.
+  /// with. The coordinator knows best why a link broke: this role may have seen the end of a process that had lost a
+  /// third process. So after the loss of a peer the call waits for the coordinator's cause, for little longer than the
+  /// heartbeat timeout.
   Error fail(const Error& error);
 
   /// Is the error the loss of a peer after which the job may continue?

@@ -39,7 +39,7 @@ class SignalWatch {
   void hold();
   /// Readable while a held signal waits.
   int fd() const { return waiting_.get(); }
-  /// The next signal that has come; nothing if there is none. Never waits.
+  /// Returns the next signal that has arrived, or nothing. Never waits.
   std::optional<int> take();
   /// Once the job has ended: drops the signals that have come, and lets the next one end this process at once,
   /// unless it is SIGPIPE.

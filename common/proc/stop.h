@@ -19,7 +19,7 @@ namespace psring::net {
 /// The two sides of ending a job early, as pure state machines. All workers of a bsp job have to end before the same
 /// step, while each of them is somewhere in a step or between two steps. So the coordinator asks all workers to pause.
 /// Each worker answers at once with the first point that it has not passed, and begins nothing until it is told where
-/// to stop. The latest answer is a point that all workers can reach and that nobody has passed. A paused worker
+/// to stop. The latest answer is a point that all workers can reach and that no worker has passed. A paused worker
 /// completes its current step, or piece of an evaluation, so no other worker waits in vain.
 
 /// A moment at which a worker can end: before a step, or before a piece of the evaluation that precedes the step.

@@ -82,16 +82,16 @@ enum class InPrograms : std::uint8_t {
   no,            ///< the option is one of psring's own trainer
 };
 
-/// One option of a job: a row of the table. All that psring knows of the option is made from its row: the command
-/// line's flag, the key of the configuration file, the field of the job's JSON, the strategies that leave the option
-/// out, the help and the reference page.
+/// One option of a job: a row of the table. Everything about the option is made from its row: the command line's flag,
+/// the key of the configuration file, the field of the job's JSON, the strategies that leave the option out, the help
+/// and the reference page.
 struct Option {
   const char* name;        ///< "global-batch": the flag without dashes, and the key of a configuration file
   const char* value = "";  ///< shown in place of the value: "MIN:MAX"; "": as the form says
   const char* help = "";
   Form form = Form::text;
   Field field = {};
-  Check check = {};  ///< of the value alone; what several options must agree on is checked by cli/
+  Check check = {};  ///< of the value alone; cli/ checks rules between several options
   std::array<Need, 2> needs = {};
   bool everyday = false;       ///< shown by --help; --help-all shows all options
   bool list = true;            ///< `compare` runs each value of a comma-separated list; false: a value may hold commas

@@ -25,8 +25,8 @@ const Option* find(std::string_view name);
 /// The same for a name that the table has. Throws bug otherwise.
 const Option& at(std::string_view name);
 
-/// The rows that have a field, in the order in which JobOptions declares the fields: that of the job's JSON. Some of
-/// them are no options: the launcher and the subcommands set these fields.
+/// Returns the rows that have a field, in the order in which JobOptions declares the fields, which is the order of the
+/// job's JSON. Some rows are no options: the launcher and the subcommands set their fields.
 std::span<const Option* const> recorded();
 
 /// The name of the option's field in the job's JSON.
