@@ -18,9 +18,9 @@ namespace psring::worker {
 class ErrorFeedback;
 class TrainSetup;
 
-/// Throws data, naming --resume and all that differs, where a run cannot continue from the checkpoint to the same bits
-/// as the one that wrote it: another model, optimizer, seed, batch or data (--other-data allows it). How it is trained,
-/// by how many and how fast, is free; and what is frozen.
+/// Throws data, naming --resume and all differences, if a run cannot continue from the checkpoint to the same bits as
+/// the run that wrote it: another model, optimizer, seed, batch or data (--other-data allows other data). The strategy,
+/// the number of processes, the learning rate and the frozen units may differ.
 void check_fits(const optim::Checkpoint& saved, const TrainSetup& setup);
 
 /// Units that are trained, and that the run which --resume continues from had frozen in part at least: the optimizer's
@@ -28,13 +28,14 @@ void check_fits(const optim::Checkpoint& saved, const TrainSetup& setup);
 std::vector<std::string> units_without_state(const TrainSetup& setup);
 
 /// Loads the residual that --resume continues from. `keepers`: the workers that keep residuals now. A worker gets its
-/// own residual if the workers are the same as then; else an even part of the sum, so that the mean of all workers gets
-/// what was left to add.
+/// own residual if the workers are the same as in the saved run; otherwise an even part of the sum, so that no residual
+/// is lost from the mean of all workers.
 void restore_residual(const optim::Checkpoint& saved, const TrainSetup& setup, std::span<const std::size_t> keepers,
                       std::size_t rank, ErrorFeedback& feedback);
 
-/// A worker's part in saving checkpoints. Its strategy says what it has; a keeper (Plan) adds what error feedback
-/// keeps; data rank 0 the layers' buffers; and worker 0 the manifest once all others have written theirs.
+/// A worker's part in saving checkpoints. The strategy gives its part of the state; a keeper (Plan) adds the residual
+/// of error feedback; data rank 0 adds the layers' buffers; and worker 0 adds the manifest once all others have written
+/// their parts.
 class Checkpoints {
  public:
   /// `mesh`: the groups of the job's mesh; null: every worker has the whole model. Throws usage where the strategy

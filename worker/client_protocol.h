@@ -21,20 +21,19 @@ class Codec;
 
 namespace psring::worker {
 
-/// The worker's side of push and pull: cuts units into pieces, knows which server owns each, and keeps
-/// book of what was asked for and what arrived. A pure state machine: calls and frames in, frames out.
-/// Buffers are whole units, and must stay where they are until `has` or `acknowledged` says so.
+/// The worker's side of push and pull: cuts units into pieces, knows which server owns each, and records requests and
+/// arrivals. A pure state machine: calls and frames in, frames out. Buffers are whole units, and must stay where they
+/// are until `has` or `acknowledged` says so.
 class ClientProtocol {
  public:
   /// `mark` gives the number by which the servers' answers can be stored straight into an address (0: none).
   using Mark = std::function<std::uint64_t(const void*)>;
   using Frames = std::vector<net::Outgoing>;
 
-  /// A unit's pieces leave by turns to all owners, first to `first_owner`: where that differs from worker to worker,
-  /// no server has to take all of them at once while the others wait.
-  /// `copied_pushes`: servers copy pushes, and acknowledge them at once.
-  /// `codec`: what it makes of each piece of a gradient is pushed, these bytes one after the other; null: gradients
-  /// are, as they are.
+  /// A unit's pieces leave in turn to all owners, first to `first_owner`. If workers have different first owners, no
+  /// server has to take the pieces of all workers at once while the others wait. `copied_pushes`: servers copy pushes,
+  /// and acknowledge them at once. `codec`: encodes each piece of a gradient, and the encoded bytes are pushed one
+  /// after the other; null: gradients are pushed as they are.
   ClientProtocol(Layout layout, Mark mark, std::size_t first_owner = 0, const optim::Codec* codec = nullptr,
                  bool copied_pushes = false);
 
@@ -60,8 +59,8 @@ class ClientProtocol {
   /// Tells every server that this worker pushes nothing more.
   void leave(Frames& out) const;
 
-  /// Asks every server to write its part of the checkpoint of a version, and to answer once so many other workers have
-  /// written theirs, too.
+  /// Asks every server to write its part of the checkpoint of a version, and to answer once `others` other workers have
+  /// written their parts, too.
   void save(std::uint64_t version, std::size_t others, Frames& out);
   /// Tells every server that this worker's part is on the disk.
   void written(std::uint64_t version, Frames& out) const;
@@ -99,9 +98,9 @@ class ClientProtocol {
     std::uint64_t heard = 0;  ///< the server's last
     bool arrived = false;     ///< anything, yet
     bool waiting = false;
-    bool updates = false;  ///< what it waits for tells of an update by this worker's gradient
+    bool updates = false;  ///< the awaited answer reports an update by this worker's gradient
     std::size_t unacknowledged = 0;
-    Range pushed;  ///< of what is pushed of its unit: elements, or bytes of the codec
+    Range pushed;  ///< of the pushed part of its unit: elements, or bytes of the codec
   };
   struct Unit {
     std::size_t first = 0;  ///< its exchanges: [first, last)
@@ -139,7 +138,7 @@ class ClientProtocol {
     std::uint64_t version = 0;
     std::vector<std::byte> loss_scale;
   };
-  std::map<std::uint32_t, Opened> opened_;   ///< what servers said as they took it
+  std::map<std::uint32_t, Opened> opened_;   ///< what servers answered to the layout
   std::set<std::uint32_t> layouts_missing_;  ///< servers that have not taken it yet
   std::set<std::uint32_t> saves_missing_;    ///< servers that have not written their parts yet
 };

@@ -14,8 +14,8 @@
 
 namespace psring::worker {
 
-/// Encodes a worker's gradients, with error feedback if the job asks for it, and decodes those of all workers.
-/// Gradients are f32, and lie, as all memory of the compressor, where the codec works.
+/// Encodes a worker's gradients, with error feedback if the job asks for it, and decodes the gradients of all workers.
+/// Gradients are f32. They lie, like all memory of the compressor, on the processor of the codec.
 class Compressor {
  public:
   /// A unit's range that is encoded by itself.
@@ -46,7 +46,7 @@ class Compressor {
     std::size_t worker = 0;
     ConstElements bytes;
   };
-  /// The mean of what these workers wrote, added up in their order.
+  /// Computes the mean of the gradients that these workers wrote, added up in their order.
   void mean(std::size_t unit, Range range, std::uint64_t step, std::size_t micro, std::span<const Written> all,
             Elements out);
 

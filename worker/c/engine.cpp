@@ -255,7 +255,7 @@ void Engine::check_job() {
   try {
     check_();
   } catch (const std::exception& error) {
-    // A rank that has ended after its last operation is lost, too: what it has done completes ours first.
+    // A rank that has ended after its last operation is lost, too: its earlier work completes our operations first.
     advance_all();
     latch(to_error(error));
   }

@@ -31,7 +31,8 @@ namespace psring::c {
 class Flight {
  public:
   virtual ~Flight() = default;
-  /// Makes all progress that is possible without waiting; returns true once complete. Throws what ends the job.
+  /// Makes all progress that is possible without waiting; returns true once complete. Throws the error that ends the
+  /// job.
   virtual bool advance() = 0;
   /// "all_reduce of 1024 f32, waiting for ranks 1 and 3". REQUIRES: not complete.
   virtual std::string doing() = 0;
@@ -50,7 +51,7 @@ class Flight {
 /// An operation that is complete once all of its works are.
 class Works : public Flight {
  public:
-  /// `name`: "all_reduce"; `data`: what it moves at this rank; empty: nothing.
+  /// `name`: such as "all_reduce"; `data`: the bytes that it moves at this rank; empty: none.
   explicit Works(const char* name, const ring::ConstVector& data = {}) : name_(name), data_(data) {}
   void add(ring::Work work) { works_.push_back(std::move(work)); }
   bool advance() override;
@@ -65,11 +66,11 @@ class Works : public Flight {
 
 /// Lets any thread start operations on the groups of one job and wait for them, although a group belongs to one thread.
 /// Groups are used under one lock. One of the waiting threads, the leader, sleeps until a peer makes news, and advances
-/// all operations; the others, the followers, sleep until the leader tells them. If operations are in flight and nobody
-/// waits, a thread of the engine leads.
+/// all operations; the others, the followers, sleep until the leader wakes them. If operations are in flight and no
+/// thread waits, a thread of the engine leads.
 ///
-/// On links the leader sleeps under the lock. So every thread that wants the lock, followers that were told among them,
-/// counts itself in `entering_` and wakes the leader, which then waits until nobody wants the lock. A follower that
+/// On links the leader sleeps under the lock. So every thread that wants the lock, also a follower that was woken,
+/// counts itself in `entering_` and wakes the leader, which then waits until no thread wants the lock. A follower that
 /// slept on a condition of the lock itself would try to get it back uncounted: a leader that waits for another rank
 /// would keep the lock, and the follower's thread could not begin the operation that the other rank waits for.
 ///
@@ -86,7 +87,7 @@ class Engine {
   std::shared_ptr<Flight> start(const std::function<std::shared_ptr<Flight>()>& begin);
   /// Waits until the flight has ended, or until the moment; returns true if it is complete. Throws the flight's error.
   bool wait(Flight& flight, Moment until);
-  /// Says what the flight does, and which ranks it waits for; "" if it has ended.
+  /// Describes the flight's operation, and the ranks that it waits for; "" if it has ended.
   std::string doing(Flight& flight);
   /// Advances all flights without waiting; returns true if this one is complete. Throws the flight's error.
   bool test(Flight& flight);

@@ -11,12 +11,12 @@ namespace psring::c {
 
 /// Keeps the line of the calling thread's last error, for psring_last_error; returns the error's status.
 psring_status keep(const Error& error) noexcept;
-/// Keeps what the calling thread's wait waits for, in the same place; returns PSRING_PENDING.
+/// Keeps the description of the calling thread's wait in the same place; returns PSRING_PENDING.
 psring_status pending(const std::string& line) noexcept;
 /// The line that was kept last.
 const char* kept_line() noexcept;
 
-/// The moment so many seconds from now. Throws usage for a negative number, or none.
+/// Returns the moment that is this number of seconds from now. Throws usage if the number is negative or NaN.
 Moment moment_in(double timeout);
 
 /// Calls `body`, which returns a status; no exception leaves it.

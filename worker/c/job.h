@@ -43,7 +43,8 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  /// Throws usage in a process that was forked from the one that joined: it has the memory, but none of the threads.
+  /// Throws usage in a process that was forked from the process that joined: the fork has the memory, but none of the
+  /// threads.
   void require_own_process() const;
   bool is_own_process() const;
   /// The same, and throws usage after `leave`.
@@ -56,7 +57,7 @@ class Job {
   std::span<std::byte> allocate(std::size_t bytes, Category category);
   /// Throws usage if `memory` is not as `allocate` returned it.
   void release(void* memory);
-  /// Books so many bytes of other memory more, or fewer. Throws usage if fewer are booked than the call takes away.
+  /// Books more, or fewer, bytes of other memory. Throws usage if the call takes away more bytes than are booked.
   void book(Category category, std::int64_t bytes);
   const MemoryLedger& memory();
 
@@ -70,7 +71,7 @@ class Job {
   /// A collective: waits until all ranks have called it, then tells the coordinator that this worker is done. Returns
   /// false if they have not at the moment; the call may be repeated.
   bool leave(Moment until);
-  /// Says what `leave` waits for.
+  /// Describes the wait of `leave`.
   std::string leaving();
   /// Ends the job with this reason, here and at all ranks.
   void abort(const std::string& reason);

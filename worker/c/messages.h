@@ -53,7 +53,7 @@ class Messages : public std::enable_shared_from_this<Messages> {
 
   std::shared_ptr<Flight> send(ring::ConstVector data, std::size_t to, std::int64_t tag);
   std::shared_ptr<Flight> receive(ring::Vector data, std::optional<std::size_t> from, std::int64_t tag);
-  /// Takes what has arrived. Throws usage if a message has another type or count than its receive.
+  /// Takes the messages that have arrived. Throws usage if a message has another type or count than its receive.
   void advance();
 
  private:

@@ -79,7 +79,7 @@ class Vector {
   void end();
   /// The mean staleness of this worker's gradients since the last call.
   double take_staleness();
-  /// The bytes that all pushes and pulls of this worker have moved so far, but for those of `start` and `begin`.
+  /// The bytes that all pushes and pulls of this worker have moved so far, without the bytes of `start` and `begin`.
   Moved moved();
   /// The bytes that one push and one pull of the unit move.
   Moved predict(std::size_t unit) const;

@@ -1,4 +1,4 @@
-// The checkpoints of a vector: what they hold, and from which a job may continue.
+// Checkpoints of a vector: their content, and the rules by which a job may continue from one.
 #include <map>
 #include <string>
 #include <vector>

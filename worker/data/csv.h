@@ -32,10 +32,10 @@ struct CsvMissing {
 };
 
 /// Loads a text of numbers, separated by commas, one sample a row, such as "0.5,1e-3,-2". Cells are cut as Python's csv
-/// module cuts them, and numbers are those of NumPy in f32. A first row without a number is a header and is skipped,
-/// and so are empty lines. The samples are held in memory. Throws data, naming the file and the line, if a row has
-/// another number of columns, a value is missing and not filled, a value is not a finite number, or a class is not a
-/// whole number below `classes`; also if the file cannot be read.
+/// module cuts them, and numbers are read as NumPy reads them in f32. A first row without a number is a header and is
+/// skipped, and so are empty lines. The samples are held in memory. Throws data, naming the file and the line, if a row
+/// has another number of columns, a value is missing and not filled, a value is not a finite number, or a class is not
+/// a whole number below `classes`; also if the file cannot be read.
 std::unique_ptr<Dataset> load_csv(const std::string& path, const CsvColumns& columns, CsvMissing& missing);
 
 }  // namespace psring::worker

@@ -7,7 +7,7 @@
 
 namespace psring::worker {
 
-// A fingerprint says whether data is the same as that of a checkpoint: its length, the CRC32C of 64 blocks at fixed
+// A fingerprint tells whether data is the same as a checkpoint's data: its length, the CRC32C of 64 blocks at fixed
 // places, and, below 1 GiB, the CRC32C of everything.
 
 /// Returns "11538 bytes, sample 1a2b3c4d, whole 5e6f7081". Blocks have 64 KiB.

@@ -54,7 +54,7 @@ class Sampler {
   std::size_t workers_;
   std::uint64_t seed_;
   bool shuffle_;
-  std::size_t positions_;             ///< positions per epoch, including those that wrap around
+  std::size_t positions_;             ///< positions per epoch, wrapped ones included
   std::vector<std::uint32_t> lists_;  ///< by batch, then by worker; empty before the first epoch
 };
 

@@ -16,7 +16,7 @@ struct SyntheticSpec {
     inputs,   ///< standard normal inputs, no targets
   };
   Kind kind = Kind::classes;
-  std::size_t samples = 0;  ///< of the training split; the test split has a tenth as many, but at least one
+  std::size_t samples = 0;  ///< of the training split; the test split has a tenth of this number, but at least one
   std::size_t cols = 0;     ///< inputs per sample, or the context
   std::size_t classes = 0;  ///< classes, the vocabulary, or real targets
   std::uint64_t seed = 0;
