@@ -16,8 +16,8 @@
 namespace psring::worker {
 
 /// The residual of a worker: the part of its gradients that compression lost so far. It is added to the next gradients
-/// (error feedback: Seide et al., Interspeech 2014; Stich et al., arXiv:1809.07599). Gradients are f32; the residual of
-/// trained units is booked as optimizer state, and lies where the gradients lie.
+/// (error feedback: Seide et al., Interspeech 2014; Stich et al., arXiv:1809.07599). Gradients are f32. The residual of
+/// trained units is booked as optimizer state, and lies in the memory of the same processor as the gradients.
 class ErrorFeedback {
  public:
   /// `device`: that holds the gradients; null: the host. REQUIRES: layout, ledger and device outlive it.

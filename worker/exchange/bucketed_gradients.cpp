@@ -42,7 +42,7 @@ void BucketedGradients::ready(UnitId unit, Micro micro, const Landed& /*landed*/
   if (!plan_.job.overlap) return;
   launch(ready);
   while (taken_ < works_.size() && workers_.groups().may_average(works_[taken_], works_.size() - taken_)) take_next();
-  for (std::size_t i = taken_; i < works_.size(); ++i) works_[i].done();  // advances what is under way
+  for (std::size_t i = taken_; i < works_.size(); ++i) works_[i].done();  // advances the reductions in flight
   workers_.groups().advance();
 }
 

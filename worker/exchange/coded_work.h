@@ -10,7 +10,7 @@
 
 namespace psring::worker {
 
-/// One operation made of several messages or collectives, after which the codes that arrived are decoded.
+/// One operation made of several messages or collectives. It ends by decoding the codes that have arrived.
 class CodedWork final : public ring::Operation {
  public:
   /// `self`: this rank, as errors name it. `decode`: called once, when all of `works` are done.

@@ -20,8 +20,9 @@ struct Departure {
   std::size_t latencies = 0;
 };
 
-/// Returns the seconds from the end of backward until all departures are complete. One network card carries them one
-/// after the other; the next begins while the last message of the one before is still under way:
+/// Returns the seconds from the end of backward until all departures are complete. One network card carries the
+/// departures one after the other; the next departure begins while the last message of the previous one is still in
+/// flight:
 ///   left[k] = max(ready[k], left[k - 1]) + bytes[k] / rate;  complete[k] = left[k] + latencies[k] * delay.
 double exposed_seconds(const net::LinkSpec& link, std::span<const Departure> departures);
 

@@ -11,7 +11,7 @@
 
 namespace psring::worker {
 
-/// Where whole units are fetched from.
+/// The source from which whole units are fetched.
 class UnitSource {
  public:
   virtual ~UnitSource() = default;

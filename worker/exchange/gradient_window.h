@@ -9,12 +9,13 @@
 
 namespace psring::worker {
 
-/// Memory for whole gradients of units that have it only from their backward pass until their gradient has left: at
-/// most two units at once, one that is computed and one on its way, besides a unit that is held over others' passes.
-/// So a slow peer cannot unbound memory.
+/// Memory for whole gradients of units that need it only from their backward pass until their gradient has left. At
+/// most two units have it at once, one that is computed and one that is in flight, besides a unit that is held over the
+/// passes of other units. So a slow peer cannot make memory grow without bound.
 class GradientWindow {
  public:
-  /// `land`: waits until the unit's gradient is no longer needed here, and takes from it what is to be kept.
+  /// `land`: waits until the unit's gradient is no longer needed here, and keeps the range of it that this worker still
+  /// needs.
   GradientWindow(const Plan& plan, const World& world, std::function<void(UnitId)> land);
 
   /// Memory for a unit's gradient, before its backward pass; waits for gradients that are on their way. Nothing for a

@@ -28,7 +28,7 @@ class HostSum {
   void quiesce() const;
   Nanoseconds waited() const { return waited_; }
 
-  /// Adds what a step moves within the host at this worker, and says whether sums are in rank order.
+  /// Adds the bytes that a step moves within the host at this worker, and whether sums are in rank order.
   void predict(Prediction& sum) const;
 
  private:

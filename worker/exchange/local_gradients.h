@@ -7,9 +7,9 @@
 
 namespace psring::worker {
 
-/// Gradients that stay in this process. With virtual workers it repeats the arithmetic of as many:
-/// their gradients one after the other, added up in rank order in f32, times 1/n. Micro-batches are added up before
-/// that, as workers with whole gradients do (--accumulate-at local), or after it, as owners of ranges do (owner).
+/// Gradients that stay in this process. With n virtual workers it repeats the arithmetic of n workers: it adds their
+/// gradients, one after the other, in rank order in f32, and multiplies by 1/n. Micro-batches are added up before that,
+/// as workers with whole gradients do (--accumulate-at local), or after it, as owners of ranges do (owner).
 class LocalGradients final : public Gradients {
  public:
   LocalGradients(const Plan& plan, const World& world);

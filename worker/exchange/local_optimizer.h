@@ -22,7 +22,8 @@ namespace psring::worker {
 class LocalOptimizer {
  public:
   /// `owners`: the group that divides the units; null: this process has them whole. `device`: holds the units and the
-  /// state; null: the host does. REQUIRES: a layout for as many owners; rule, layout and owners outlive it.
+  /// state; null: the host does. REQUIRES: the layout is for the same number of owners; rule, layout and owners outlive
+  /// it.
   LocalOptimizer(const OptimizerPlan& plan, const Layout& layout, MemoryLedger& ledger,
                  ring::ProcessGroup* owners = nullptr, Device* device = nullptr);
 

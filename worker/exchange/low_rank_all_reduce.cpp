@@ -132,7 +132,7 @@ class LowRankAllReduce final : public Averaging {
       bucket_.work.wait();
       all_.decode(bucket_);
     }
-    /// Where its all-reduce is complete, the bucket waits for nobody but this worker.
+    /// If its all-reduce is complete, the bucket waits for no other worker.
     std::vector<std::size_t> awaited() const override {
       return bucket_.work.done() ? std::vector{all_.group_.rank()} : bucket_.work.awaited();
     }

@@ -13,8 +13,8 @@
 namespace psring::worker {
 
 /// A strategy is composed of three parts: Parameters, Gradients and Updates. They say who owns which range, and when it
-/// moves. A fourth object, Peers, is whom the parts talk to: nobody, the other workers, or servers. composition.h calls
-/// them in the order of a step.
+/// moves. A fourth object, Peers, stands for the processes that the parts talk to: none, the other workers, or servers.
+/// composition.h calls them in the order of a step.
 
 /// Answers: where are a unit's values when a pass wants them?
 class Parameters {
@@ -52,7 +52,8 @@ class Gradients {
   virtual void open(UnitId /*unit*/) {}
   /// The unit's gradient of this micro-batch is complete: starts its communication, never waits.
   virtual void ready(UnitId unit, Micro micro, const Landed& landed) = 0;
-  /// On return all gradients of the step have reached their owners, and `landed` was called for those that are here.
+  /// On return all gradients of the step have reached their owners, and `landed` was called for the gradients that are
+  /// here.
   virtual void finish(Step step, const Landed& landed) = 0;
   /// On return the servers have told which update the step's gradients led to.
   virtual void wait_for_updates() {}
@@ -100,7 +101,7 @@ class Peers {
   virtual void wait_saved(std::uint64_t /*step*/) {}
   virtual Nanoseconds waited() const { return Nanoseconds{0}; }
   virtual double staleness() { return 0; }
-  /// Adds what a step moves whatever the parts are.
+  /// Adds the traffic of a step that does not depend on the parts.
   virtual void predict(Prediction& /*sum*/) const {}
 };
 

@@ -85,8 +85,8 @@ struct Place {
   JobRank rank;  ///< names this worker in messages and errors
   /// With --local-reduce, the data ranks of the workers that push their host's sum; empty: every worker pushes.
   std::vector<std::size_t> pushers = {};
-  /// With --shard-group, each data rank's group; every group has as many members as the layout has owners. Empty: one
-  /// group of all.
+  /// With --shard-group, each data rank's group; the number of a group's members is the layout's number of owners.
+  /// Empty: one group of all.
   std::vector<std::size_t> shard_groups = {};
   std::size_t replicas = 0;  ///< followers of each server
   bool one_host = true;      ///< all processes of the job are on one host
@@ -118,7 +118,7 @@ struct Plan {
   std::span<const Range> backward_layers = {};
   std::uint64_t first_step = 0;      ///< the step that the initial values are for
   std::uint64_t run_first_step = 0;  ///< the step that the run began with; earlier than first_step after a regroup
-  /// The run continues after it lost workers: what a worker holds whole stays that of one step, whenever an error
+  /// The run continues after it lost workers: the whole state of a worker always belongs to one step, whenever an error
   /// comes.
   bool survives_losses = false;
   /// Values that the run starts from (--init, or --resume when servers do not have them), for a unit's range. Empty:
@@ -134,7 +134,8 @@ struct Plan {
   void initialise(UnitId unit, Range range, Elements out) const;
 };
 
-/// The handles of this process: what a strategy and its trainer read, write and communicate through. Nothing is global.
+/// The handles of this process, through which a strategy and its trainer read, write and communicate. Nothing is
+/// global.
 struct World {
   MemoryLedger& memory;
   const Clock& clock;
@@ -152,7 +153,7 @@ struct World {
   std::span<float> buffers = {};
   PsClient* client = nullptr;         ///< to the servers; null: the job has none
   Compressor* compressor = nullptr;   ///< encodes this worker's gradients by a codec; null: no codec
-  ErrorFeedback* feedback = nullptr;  ///< keeps what compression loses; null: nothing is kept
+  ErrorFeedback* feedback = nullptr;  ///< keeps the part that compression loses; null: it is dropped
 
   /// A buffer where this process computes: on the device, or on the host in `arena`.
   Buffer buffer(std::size_t bytes, Category category) const { return buffer(bytes, category, arena); }

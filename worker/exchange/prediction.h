@@ -22,20 +22,20 @@ struct Prediction {
   std::optional<std::uint64_t> own_server_sends = std::nullopt;
   std::optional<std::uint64_t> server_replicates = std::nullopt;  ///< passed on to followers, by all servers together
   /// The most bytes that a worker, and each server, books at once. A follower books as much as its server, and a copy
-  /// of each push that waits for others. If the servers have different shares, `server_memory` is that of the largest,
-  /// and `each_server_memory` has all by rank. A category that is not here is not predicted.
+  /// of each push that waits for others. If the servers have different shares, `server_memory` is the memory of the
+  /// largest, and `each_server_memory` has all by rank. A missing category is not predicted.
   std::map<Category, std::uint64_t> worker_memory = {};
   std::map<Category, std::uint64_t> server_memory = {};
   std::vector<std::map<Category, std::uint64_t>> each_server_memory = {};
-  /// Bytes of the whole run, on top of the steps': those that differ from step to step.
+  /// Bytes of the whole run on top of the bytes of its steps: the bytes that differ from step to step.
   std::uint64_t run_sends = 0;
   std::uint64_t run_receives = 0;
   /// The part of run_sends that steps exchange in a mesh, because their batches are larger than the smallest; without
   /// the samples that a worker hands out.
   std::uint64_t larger_batches_send = 0;
   std::optional<double> exposed_s;  ///< exposed communication of a step, if --link shapes the links
-  /// An exact strategy sums in rank order, so that its bits are those of `single` with as many virtual workers. If
-  /// not, the results differ by rounding.
+  /// An exact strategy sums in rank order, so that it is bitwise identical to `single` with the same number of virtual
+  /// workers. If not, the results differ by rounding.
   bool same_bits = true;
 };
 
@@ -51,7 +51,7 @@ class Holding {
   virtual std::uint64_t staged_bytes() const { return bytes(); }
 };
 
-/// Adds what one call of a collective moves at this rank.
+/// Adds the bytes that one call of a collective moves at this rank.
 void add_call(const ring::Cost& moved, Prediction& sum);
 
 /// Among how many processes a category is divided; 0: this process holds nothing of it.
@@ -62,8 +62,8 @@ struct Shares {
 };
 
 /// The bytes that a process books for all of the layout's elements, padding counted: 4 per parameter, 4 per gradient, K
-/// of optimizer state in f32; in 16 bits 2, 2 and K + 4, for the copy of the parameters in f32. Gradients and state are
-/// those of trained units.
+/// of optimizer state in f32; in 16 bits 2, 2 and K + 4, for the copy of the parameters in f32. Gradients and state
+/// count trained units only.
 std::map<Category, std::uint64_t> memory_formula(const Plan& plan, Shares shares);
 
 /// A part of the layout's elements, padding counted.
@@ -85,8 +85,8 @@ struct ModelStates {
 };
 std::map<Category, std::uint64_t> memory_formula(const ModelStates& states, Shares shares);
 
-/// Sets the memory of all servers: that of a server is `booked` of what it owns, and the memory that pushes and answers
-/// take there (docs/formulas.md, "Memory of a server").
+/// Sets the memory of all servers. A server books `booked` of its owned elements, and the memory that pushes and
+/// answers take there (docs/formulas.md, "Memory of a server").
 void set_server_memory(const Plan& plan, const std::function<std::map<Category, std::uint64_t>(OwnedElements)>& booked,
                        Prediction& sum);
 

@@ -6,8 +6,8 @@
 
 namespace psring::worker {
 
-/// Every worker keeps all parameters; the servers update them (ps, ps-zero2). Whoever pushes a gradient asks for the
-/// new values; a forward pass waits for the units that it reads.
+/// Every worker keeps all parameters; the servers update them (ps, ps-zero2). A push of a gradient asks for the new
+/// values; a forward pass waits for the units that it reads.
 class PulledParameters final : public Parameters {
  public:
   PulledParameters(const Plan& plan, const World& world, Servers& servers);

@@ -16,9 +16,9 @@ enum class Answer : std::uint8_t {
   mean,        ///< the mean gradient: the optimizer runs on the workers
 };
 
-/// Gradients that are whole here, and are pushed with the request for the answer as soon as they are complete.
-/// Micro-batches add up locally. If each push is an update (ssp, asp), a worker clips what it pushes, so that pushes
-/// wait for the end of backward; else the servers clip the mean.
+/// Gradients that are whole on this worker. Each is pushed as soon as it is complete, together with the request for the
+/// answer. Micro-batches add up locally. If each push is an update (ssp, asp), a worker clips its gradients before it
+/// pushes them, so that pushes wait for the end of backward; otherwise the servers clip the mean.
 class PushedGradients final : public Gradients {
  public:
   PushedGradients(const Plan& plan, const World& world, Servers& servers, Answer answer);

@@ -12,8 +12,8 @@ class ServerLink {
  public:
   virtual ~ServerLink() = default;
   virtual void push(UnitId unit, std::uint64_t step, ConstElements gradient, std::size_t micro) = 0;
-  /// Pushes the gradient, and pulls what the servers answer with into `into`: the parameters after the update, or the
-  /// mean gradient.
+  /// Pushes the gradient, and pulls the servers' answer into `into`: the parameters after the update, or the mean
+  /// gradient.
   virtual void push_pull(UnitId unit, std::uint64_t step, ConstElements gradient, Elements into) = 0;
   /// `start_up`: outside of a step, so that the bytes count as control.
   virtual void pull(UnitId unit, std::uint64_t version, Elements into, bool start_up) = 0;
@@ -23,7 +23,7 @@ class ServerLink {
   virtual void wait_acknowledged(UnitId unit) = 0;
   /// On return nothing but the device's own queue touches the memory that the unit's values were pulled into.
   virtual void wait_copied(UnitId /*unit*/) {}
-  /// Advances what is under way.
+  /// Advances the exchanges in flight.
   virtual void progress() = 0;
   /// Time that this worker has waited, in total.
   virtual Nanoseconds waited() const = 0;

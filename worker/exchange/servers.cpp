@@ -86,8 +86,8 @@ optim::LossScaler Servers::loss_scaler() {
   return scaler_;
 }
 
-/// Servers answer when everything is written: their own parts, and what other workers keep. If the servers only
-/// average, there is nothing to wait for unless other workers keep residuals.
+/// Servers answer when all parts are written: their own, and the parts that other workers keep. If the servers only
+/// average, this worker has nothing to wait for unless other workers keep residuals.
 void Servers::wait_saved(std::uint64_t step) {
   const auto& keepers = plan_.keepers;
   const auto others =

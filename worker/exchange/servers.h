@@ -17,7 +17,7 @@ class Servers final : public Peers {
   Servers(const Plan& plan, const World& world);
 
   /// Declares the layout to the servers. They make the initial values, unless a file gives them: then worker 0 sends
-  /// those. The servers tell the step to begin with.
+  /// the values of the file. The servers' answers give the first step.
   void open();
   /// The same if the servers hold no values, but only average gradients.
   void open_without_values();
@@ -28,7 +28,7 @@ class Servers final : public Peers {
     return *link_;
   }
   HostSum& host_sum() { return host_sum_; }
-  /// The step under way; between two steps, the one that comes next.
+  /// The step under way; between two steps, the next step.
   std::uint64_t step() const { return step_.index; }
   /// The version that the unit has after `step` updates. A frozen unit keeps the version that the run starts from; once
   /// this worker has left, it wants the values that all workers leave behind.

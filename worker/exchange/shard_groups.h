@@ -8,9 +8,9 @@
 
 namespace psring::worker {
 
-/// The workers that divide every unit among themselves: all of them, or with --shard-group each group of as many as the
-/// layout has owners (hybrid sharding, HSDP). The i-th members of all groups own the same ranges and are replicas of
-/// each other: they average their ranges of a gradient over the groups, then make the same update.
+/// The workers that divide every unit among themselves: all workers, or with --shard-group (hybrid sharding, HSDP) each
+/// group of Layout::owners workers. The i-th members of all groups own the same ranges and are replicas of each other:
+/// they average their ranges of a gradient over the groups, then make the same update.
 class ShardGroups {
  public:
   /// Throws bug if there is no group.
@@ -37,9 +37,9 @@ class ShardGroups {
   /// On return all averages are complete. `wait`: waits for one operation, and counts the time.
   void drain(const std::function<void(ring::Work&)>& wait);
 
-  /// Adds what averaging every trained unit moves at this rank in a step.
+  /// Adds the bytes that averaging every trained unit moves at this rank in a step.
   void predict_averages(const Layout& layout, Prediction& sum) const;
-  /// As ProcessGroup::account.
+  /// Accounts as ProcessGroup::account does.
   void account() const;
   /// Sums over all workers run in rank order. `accumulated`: gradients of several micro-batches are added up before the
   /// replicas average them.

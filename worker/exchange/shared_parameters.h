@@ -7,8 +7,8 @@
 namespace psring::worker {
 
 /// --share-host-parameters (stage 3): all units lie whole, once for the workers of a shard group, in the first worker's
-/// memory, which all of them map. Each worker updates its own range in place, and reads the others' there; nothing is
-/// gathered. It books its own range.
+/// memory, which all of them map. Each worker updates its own range in place, and reads the ranges of the others there;
+/// nothing is gathered. A worker books its own range.
 ///
 /// No range is written while it is read: an owner updates after all gradients are reduced, so that all passes are over;
 /// and a pass begins after all owners have updated.

@@ -20,9 +20,9 @@ struct SharedTensor {
 /// uses micro-batch by micro-batch; so results differ from one process's by rounding.
 class SharedTensors {
  public:
-  /// REQUIRES: World::mesh if there are shared tensors; plan and world outlive it.
-  /// `at_owner`: the strategy reduces the gradients of every micro-batch by themselves, and keeps none. Those of shared
-  /// tensors then add up here until the last micro-batch, booked as Category::gradients.
+  /// REQUIRES: World::mesh if there are shared tensors; plan and world outlive it. `at_owner`: the strategy reduces the
+  /// gradients of every micro-batch by themselves, and keeps none. The gradients of shared tensors then add up here
+  /// until the last micro-batch, booked as Category::gradients.
   SharedTensors(const Plan& plan, const World& world, std::vector<SharedTensor> tensors, bool at_owner);
 
   /// Has the unit a shared tensor? Its gradient is handed over after `sum`.

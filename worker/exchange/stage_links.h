@@ -32,7 +32,7 @@ class StageLinks {
 
   /// The bytes of the buffers, booked as Category::communication.
   static std::uint64_t buffer_bytes(const Sizes& sizes);
-  /// Adds what the steps [first, steps) move, and the buffers. `worker`: this worker's data rank.
+  /// Adds the bytes that the steps [first, steps) move, and the buffers. `worker`: this worker's data rank.
   static void predict(const Sizes& sizes, const Sampler& sampler, std::size_t worker, std::uint64_t first,
                       std::uint64_t steps, Prediction& sum);
 

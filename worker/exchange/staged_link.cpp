@@ -95,7 +95,7 @@ Elements StagedLink::staging_of(UnitId unit, ConstElements gradient) {
   return codes_.elements(DType::u8).subspan(offset, gradient.size());
 }
 
-/// The gradient is complete when the device has done what its queue holds now.
+/// The gradient is complete when the device has done all work that its queue holds now.
 void StagedLink::depart(UnitId unit, ConstElements gradient, const std::function<void(ConstElements)>& send) {
   const Elements staged = staging_of(unit, gradient);
   to_host_->begin_after_device();

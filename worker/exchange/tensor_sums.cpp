@@ -36,7 +36,7 @@ const TensorSums::Costs& TensorSums::costs(std::size_t samples) {
   return costs;
 }
 
-/// As Network::to_recompute decides: a range whose activations were dropped runs forward again.
+/// Follows Network::to_recompute: a range whose activations were dropped runs forward again.
 void TensorSums::add_backward(const Costs& costs, std::size_t& held, ring::Moved& sum) const {
   add(sum, costs.loss);
   for (std::size_t layer = model_.layers.size(); layer-- > first_trained_;) {
@@ -82,7 +82,7 @@ void predict_tensor_sums(TensorSums& sums, const RunOfWorker& run, Prediction& p
       micros.push_back((m + 1) * samples / run.micros - m * samples / run.micros);
     steps.push_back(sums.step(micros));
   }
-  // Every step moves at least what the cheapest one does.
+  // Every step moves at least the bytes of the cheapest step.
   ring::Moved least = steps.front();
   for (const ring::Moved& step : steps)
     least = {std::min(least.sent, step.sent), std::min(least.received, step.received)};

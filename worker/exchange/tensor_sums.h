@@ -15,9 +15,9 @@
 
 namespace psring::worker {
 
-/// Predicts what a worker's layers and its loss exchange with the worker's tensor group, from what they say themselves
-/// (Layer::tensor_sums, Loss::tensor_sums) and from what the group says that a collective costs. With activation
-/// checkpointing the sums of a forward that runs again are made again.
+/// Predicts the exchanges of a worker's layers and of its loss with the worker's tensor group. The layers and the loss
+/// list their sums (Layer::tensor_sums, Loss::tensor_sums), and the group gives the cost of a collective. With
+/// activation checkpointing a forward that runs again repeats its sums.
 class TensorSums {
  public:
   /// `first_trained`: the layer at which backward ends. REQUIRES: all arguments outlive it.
@@ -25,7 +25,7 @@ class TensorSums {
              const ring::ProcessGroup& group)
       : model_(model), network_(network), first_trained_(first_trained), actions_(actions), group_(group) {}
 
-  /// Returns what this rank moves in a step with micro-batches of so many samples.
+  /// Returns the bytes that this rank moves in a step with micro-batches of these numbers of samples.
   ring::Moved step(std::span<const std::size_t> samples);
 
  private:

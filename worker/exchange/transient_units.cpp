@@ -13,8 +13,9 @@ TransientUnits::TransientUnits(const Plan& plan, const World& world, Presence::V
       memory_(layout_.units.size()),
       staging_(layout_.units.size()) {}
 
-/// The arena is only addresses until a unit uses them. There are at most as many gaps as units, and each gap that is
-/// too small for a unit is smaller than the largest unit: twice the units' number of largest units always has room.
+/// Addresses of the arena take no memory until a unit uses them. There are at most as many gaps as units, and a gap
+/// that is too small for a unit is smaller than the largest unit. So an arena of twice the number of units, each as
+/// large as the largest, always has room.
 std::unique_ptr<Arena> TransientUnits::make_arena() const {
   if (world_.device != nullptr || world_.arena != nullptr) return nullptr;
   std::size_t largest = 0;
