@@ -10,7 +10,7 @@
 
 namespace psring::worker {
 
-/// A trained model in a program of its own: no job, no other process. Evaluates as training does: without dropout, with
+/// A trained model in a program without a job or another process. Evaluates as training does: without dropout, with
 /// batch norm's running statistics, and with the bits of a run's own evaluation if the batch and the number of threads
 /// are the same. One object serves one thread.
 class Inference {

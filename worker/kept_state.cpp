@@ -36,7 +36,7 @@ void KeptState::restore(Plan& plan) const {
 
 void share_newest(ring::ProcessGroup& group, const Layout& layout, std::size_t slots,
                   const std::map<std::string, double>& scalars, std::optional<KeptState>& kept) {
-  // The step that comes next, plus one: 0 is who has nothing.
+  // The next step plus one; 0 stands for a worker without a kept state.
   std::vector<ring::Located<double>> furthest(1);
   furthest[0] = {kept ? static_cast<double>(kept->step) + 1 : 0, static_cast<std::int64_t>(group.rank())};
   group.all_reduce(std::span(furthest), ring::ReduceOp::Kind::maxloc).wait();

@@ -116,7 +116,7 @@ void MetricsWriter::store() {
   flush();
   try {
     member_.link().flush(member_.clock().now() + std::chrono::seconds(1));
-  } catch (const Error&) {  // the coordinator is out of reach: what that means is not for a line of metrics to say
+  } catch (const Error&) {  // the coordinator is out of reach; other code reports this loss
   }
 }
 

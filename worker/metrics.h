@@ -30,14 +30,12 @@ class Thinned {
 /// A worker's GPU at the end of its run.
 struct GpuMemory {
   std::string name;
-  std::uint64_t booked = 0;  ///< the ledger's peaks of all that lies there
-  std::optional<std::uint64_t>
-      driver;  ///< what the driver says of it, without CUDA's own; none where others use the GPU
+  std::uint64_t booked = 0;             ///< the ledger's peaks of all that lies there
+  std::optional<std::uint64_t> driver;  ///< the driver's count, without CUDA's own memory; empty if others use the GPU
 };
 
-/// Writes a worker's metrics.jsonl lines (a line a step, and one an evaluation) to the run folder, and tells
-/// whoever watches how far the run is. Lines are collected and sent twice a second, so that a short step is
-/// not made longer by it.
+/// Writes a worker's metrics.jsonl lines (a line a step, and one an evaluation) to the run folder, and reports the
+/// progress of the run. Lines are collected and sent twice a second, so that a short step does not take longer.
 class MetricsWriter final : public ReportListener {
  public:
   struct Run {
@@ -59,10 +57,10 @@ class MetricsWriter final : public ReportListener {
   void on_step(const StepReport& report) override;
   void on_evaluation(const Evaluation& evaluation) override;
   void flush();
-  /// An evaluation goes on, and this share of it is done: told if it takes long.
+  /// An evaluation goes on, and this share of it is done. The share is reported if the evaluation takes long.
   void evaluates(double share);
 
-  /// The run's figures so far, and what the strategy predicts for a step, as a JSON object.
+  /// Returns the run's figures so far and the strategy's prediction for a step, as a JSON object.
   std::string summary_json(const Prediction& prediction, std::uint64_t skipped_steps,
                            const std::optional<GpuMemory>& gpu) const;
 

@@ -17,7 +17,7 @@ namespace psring::worker {
 /// The order of the passes of a step.
 StagePlan plan_of_stage(const TrainSetup& setup);
 std::vector<Pass> passes_of(const StagePlan& plan);
-/// By unit: whether its gradient waits for those of other stages.
+/// By unit: whether its gradient waits for the gradients of other stages.
 std::vector<bool> held_back(const TrainSetup& setup);
 
 /// Without Options::computed and Options::arena.

@@ -47,14 +47,14 @@ std::unique_ptr<Layer> make_embedding(const GptShape& shape, const TensorPart& p
 std::vector<std::string> half_inputs();
 /// Returns the shape of a half's output. Throws usage if its inputs have different shapes.
 Shape half_output(std::span<const Shape> inputs);
-/// The end of a half's forward: y = residual + bias + hidden w, summed over the parts. The first part adds residual and
-/// bias, so that one part alone computes what a whole half does.
+/// Computes the end of a half's forward: y = residual + bias + hidden w, summed over the parts. Only the first part
+/// adds residual and bias, so that a single part computes a whole half.
 void project_half(const Forward& pass, const TensorPart& part, ConstMatrix hidden, std::size_t weight,
                   std::size_t bias);
 /// A half's sums: y in forward, the gradient of its norm's output in backward.
 LayerSums half_sums(const TensorPart& part, Shape in);
-/// The end of a half's backward, from the gradient of its norm's output, `d_normal`, to the norm's gradients and those
-/// of both inputs. Overwrites d_normal. scratch: layer_norm_scratch(dim).
+/// Computes the end of a half's backward, from the gradient of its norm's output, `d_normal`, to the gradients of the
+/// norm and of both inputs. Overwrites d_normal. scratch: layer_norm_scratch(dim).
 void half_backward(const Backward& pass, Matrix d_normal, std::span<const float> statistics, std::size_t norm_weight,
                    std::size_t norm_bias, std::span<float> scratch);
 

@@ -36,8 +36,8 @@ class HostNetwork final : public Network {
 
   // A stage of a pipeline, see Options::in_flight.
 
-  /// Makes slot `slot` < in_flight the one of the micro-batch that all further calls concern: its activations, saved
-  /// values and targets. What backward needs only for itself is shared by all slots.
+  /// Selects the slot (< in_flight) of the micro-batch that all further calls concern: its activations, saved values
+  /// and targets. All slots share the memory that backward needs only for itself.
   void select(std::size_t slot);
   /// The output of the stage before, which the caller writes in place of input(), if Model::stage_input is set.
   Elements stage_input() const { return activation(0); }

@@ -28,7 +28,7 @@ class Linear final : public Layer {
     TensorPart part = {};
   };
 
-  /// `in` and `out` are those of the whole layer.
+  /// `in` and `out` are the widths of the whole layer.
   Linear(std::string name, std::size_t in, std::size_t out, Options options);
 
   std::vector<TensorSpec> tensors() const override;

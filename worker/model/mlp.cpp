@@ -65,7 +65,7 @@ Model make_classifier(const Spec& spec, const std::vector<std::size_t>& widths) 
   return model;
 }
 
-/// Returns what layer i of `layers` linear layers cuts: pairs of layers cut the width between them. A layer without a
+/// Returns the cut of layer i of `layers` linear layers: pairs of layers cut the width between them. A layer without a
 /// partner is the last one, and whole.
 Linear::Cut cut_of(std::size_t i, std::size_t layers) {
   if (i % 2 == 1) return Linear::Cut::inputs;

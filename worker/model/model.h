@@ -49,8 +49,8 @@ struct LossExchange {
 class Loss {
  public:
   virtual ~Loss() = default;
-  /// Sums the loss over y's rows. If `dy` has data, writes the gradient of scale * (sum of the loss). `targets` has
-  /// what the model asks for: Model::classes, Model::target_cols, or nothing.
+  /// Sums the loss over y's rows. If `dy` has data, writes the gradient of scale * (sum of the loss). `targets` has the
+  /// data that the model declares: Model::classes, Model::target_cols, or nothing.
   virtual LossResult evaluate(ConstMatrix y, const Targets& targets, float scale, Matrix dy) const = 0;
 
   /// The collectives over the tensor-parallel group in one evaluation of `rows` rows, with or without a gradient.

@@ -40,7 +40,8 @@ void Network::begin(std::size_t batch, const Randomness& randomness) {
 
 std::vector<Shape> Network::shapes_for(std::size_t batch) const { return activation_shapes(*model_, batch); }
 
-/// A layer with one input has the caller's wish; of several inputs, those are wanted that depend on what is trained.
+/// A layer with one input follows the caller's wish. Of several inputs, the gradients of those inputs are wanted that
+/// depend on trained layers.
 bool Network::wants_dx(std::size_t layer, std::size_t source) const {
   if (!wanted_[layer].dx) return false;
   if (sources_[layer].size() == 1) return true;

@@ -32,7 +32,7 @@ std::size_t rows_of_chunk(Rows shape) {
 }
 std::size_t chunks_of(Rows shape) { return (shape.rows + rows_of_chunk(shape) - 1) / rows_of_chunk(shape); }
 
-/// Loads 16 bytes of a row, or as many elements as are left.
+/// Loads 16 bytes of a row, or the elements that are left.
 template <class T>
 __device__ Pack<T> load_columns(const T* from, std::size_t left, bool wide) {
   if (wide) return Pack<T>::load(from);

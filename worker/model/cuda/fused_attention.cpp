@@ -38,8 +38,8 @@ std::size_t divisor_within(std::size_t all, std::size_t most) {
   return divisor;
 }
 
-/// The part of a shape that one call of a graph handles: as many sequences and heads as may have context x context
-/// scores of 2 bytes in memory.
+/// Returns the part of a shape that one call of a graph handles: the sequences and heads whose context x context scores
+/// of 2 bytes fit into the bound of memory.
 AttentionShape block_of(const AttentionShape& shape) {
   const std::size_t most = kMostScratch / 2 / (shape.context * shape.context);
   AttentionShape block = shape;

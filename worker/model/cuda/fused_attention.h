@@ -23,12 +23,13 @@ class FusedAttention {
   /// Makes the plan in the first call for a shape, which queues nothing.
   std::shared_ptr<const Plan> plan(const AttentionShape& shape, DType type);
 
-  /// The scratch memory of a pass. That of the backward pass grows with context^2, as cuDNN keeps the gradients of the
-  /// scores there: the pass takes as many sequences and heads at a time as 2 GiB hold, and at least one head.
+  /// Returns the bytes of a pass's scratch memory. The backward pass needs memory that grows with context^2, because
+  /// cuDNN keeps the gradients of the scores there. So the pass takes as many sequences and heads at a time as fit into
+  /// 2 GiB, and at least one head.
   static std::size_t forward_bytes(const Plan& plan);
   static std::size_t backward_bytes(const Plan& plan);
 
-  // The contract is TensorKernels'. `scratch`: as many bytes as the pass needs, on the device.
+  // The contract is TensorKernels'. `scratch`: the bytes that the pass needs, on the device.
   static void forward(const Plan& plan, cudaStream_t stream, ConstElements qkv, Elements out, float* log_sums,
                       void* scratch);
   static void backward(const Plan& plan, cudaStream_t stream, ConstElements qkv, ConstElements out,

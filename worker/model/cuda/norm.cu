@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 /// A block handles a chunk of rows. With g = dy * weight and z the normalised x:
 ///   dx = scale * (g - mean(g) - z * mean(g z)) + residual, unless dx is null;
-///   sums: of dy over the chunk's rows, [chunks, cols], then those of dy * z, unless it is null.
+///   sums: the sums of dy over the chunk's rows, [chunks, cols], then the sums of dy * z; nothing if null.
 template <class T, unsigned kTeam, unsigned kEach>
 __global__ void __launch_bounds__(kThreads, 2)
     held_norm_backward_kernel(std::size_t rows, std::size_t cols, std::size_t rows_of_chunk, const T* x,
@@ -295,8 +295,8 @@ T* as(Elements elements) {
   return reinterpret_cast<T*>(elements.data());
 }
 
-/// Calls body(team, each) with constants: the threads of a team that holds a row of `packs`, and the packs of a thread,
-/// as many as its registers hold. Returns false for rows that are too long.
+/// Calls body(team, each) with constants: the threads of a team that holds a row of `packs`, and the number of packs in
+/// the registers of a thread. Returns false for rows that are too long.
 template <class Body>
 bool with_team(std::size_t packs, Body body) {
   const auto call = [&]<unsigned kTeam, unsigned kEach>() {

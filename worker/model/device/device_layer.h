@@ -49,7 +49,7 @@ struct DeviceBackward {
   bool wants_gradients() const { return !gradients.empty(); }
 };
 
-/// A layer's computation on a device. It has the tensors and shapes of its Layer, queues kernels and does not wait.
+/// Computes a layer on a device. It has the tensors and shapes of its Layer, queues kernels and does not wait.
 class DeviceLayer {
  public:
   virtual ~DeviceLayer() = default;

@@ -20,7 +20,7 @@ void check_on_device(const Model& model);
 /// the last, and for a loss when it is read. The gradient of the model's output overwrites the output.
 class DeviceNetwork final : public Network {
  public:
-  /// `kernels`: the layers' kernels; null means those of make_tensor_kernels. Throws usage if a layer or the loss has
+  /// `kernels`: the layers' kernels; null: the kernels of make_tensor_kernels. Throws usage if a layer or the loss has
   /// no implementation for devices. REQUIRES: model, device, ledger and kernels outlive the network.
   DeviceNetwork(const Model& model, Device& device, MemoryLedger& ledger, const Options& options,
                 TensorKernels* kernels = nullptr);

@@ -94,8 +94,8 @@ class TensorKernels {
                                    ConstElements dy, ConstElements residual, Elements dx,
                                    const NormGradients& gradients) = 0;
 
-  /// qkv [rows, 3 dim], out [rows, dim], log_sums [batch, heads, context]. Scratch memory of context x context is
-  /// some 2 GiB at most, but one head has what it needs.
+  /// qkv [rows, 3 dim], out [rows, dim], log_sums [batch, heads, context]. Scratch memory of context x context is about
+  /// 2 GiB at most, or the memory of a single head if that is more.
   virtual void attention(const AttentionShape& shape, ConstElements qkv, Elements out, float* log_sums) = 0;
   virtual void attention_backward(const AttentionShape& shape, ConstElements qkv, ConstElements out,
                                   const float* log_sums, ConstElements d_out, Elements d_qkv) = 0;

@@ -51,10 +51,10 @@ struct Generated {
 /// context with `tokens` new ones: prompt + tokens - 1 positions are computed.
 void check_prompts(const GptShape& shape, std::span<const Tokens> prompts, std::size_t tokens);
 
-/// The summed loss of a text, and what its ranks exchanged.
+/// The summed loss of a text, and the bytes that its ranks exchanged.
 struct TextLoss {
   double loss_sum = 0;
-  std::uint64_t tokens = 0;          ///< as many rows and logits were computed
+  std::uint64_t tokens = 0;          ///< number of rows and of logits that were computed
   std::uint64_t others = 0;          ///< tokens whose embedding another rank has
   std::uint64_t received_bytes = 0;  ///< from other ranks
   double mean() const { return tokens == 0 ? 0 : loss_sum / static_cast<double>(tokens); }
@@ -71,7 +71,7 @@ struct TextLoss {
 class Generator {
  public:
   struct Options {
-    std::string file = {};     ///< of f32, f16 or bf16 weights, or one that `save` wrote
+    std::string file = {};     ///< of f32, f16 or bf16 weights, or a file that `save` wrote
     std::string model = {};    ///< as --model takes it; "": see find_gpt_shape
     std::string weights = {};  ///< f32, int8, int4:group=64,...; "": as the file has them, f32 if it is not quantised
     std::size_t threads = 1;   ///< the results do not depend on it

@@ -21,10 +21,10 @@ struct DecoderRow {
   bool logits = false;
 };
 
-/// The forward pass of a GPT over single tokens. Keys and values of earlier positions come from a cache, and those of
-/// the rows are added to it. A row's result has the same bits whichever rows are computed with it, on how many threads
-/// and with which vector instructions: every sum runs in a fixed order. So prefill, decoding with a cache, decoding in
-/// a batch and recomputing everything give the same tokens.
+/// The forward pass of a GPT over single tokens. Keys and values of earlier positions come from a cache, and the keys
+/// and values of the rows are added to it. A row's result has the same bits for any other rows beside it, any number of
+/// threads and any vector instructions, because every sum runs in a fixed order. So prefill, decoding with a cache,
+/// decoding in a batch and recomputing everything give the same tokens.
 ///
 /// A part of a divided GPT computes its outputs of every matrix, from whole inputs that it gets from the other ranks,
 /// and so has the same bits, too. All ranks compute the same rows, and each gets all logits.

@@ -40,9 +40,9 @@ class GptWeights {
   };
 
   /// Reads a file of f32, f16 or bf16 tensors and rounds its matrices to `format`, or a file that save() wrote, which
-  /// must have this format. A part's outputs are rounded as those of the whole matrix. Throws data, naming the file, if
-  /// a tensor is missing, unknown, not finite or of another shape; usage if int4 does not fit the shape, and as cut_gpt
-  /// does.
+  /// must have this format. A part's outputs are rounded like the outputs of the whole matrix. Throws data, naming the
+  /// file, if a tensor is missing, unknown, not finite or of another shape; usage if int4 does not fit the shape, and
+  /// as cut_gpt does.
   GptWeights(const TensorFile& file, const GptShape& shape, const WeightFormat& format, MemoryLedger& ledger,
              const TensorPart& part = {});
 
@@ -91,8 +91,8 @@ WeightFormat stored_format(const TensorFile& file);
 
 /// Finds a model's shape: from the file's metadata, else from `model` (a --model text, if not empty), else from
 /// run.json or config.json (GPT-2's n_head) in the file's folder, else from the tensors' shapes, if these are one of
-/// GPT-2's four sizes. Throws usage or data, with one line that says what to give, if the heads are not known, the
-/// model is no GPT, `model` is another one than the file's metadata says, or the file has no GPT's tensors.
+/// GPT-2's four sizes. Throws usage or data, with one line that names the missing argument, if the number of heads is
+/// not known, the model is no GPT, `model` differs from the file's metadata, or the file lacks a GPT's tensors.
 GptShape find_gpt_shape(const TensorFile& file, const std::string& model);
 /// Returns the model that a file's metadata names, if it has another text than `model`.
 std::optional<std::string> other_model_of_file(const TensorFile& file, const std::string& model);

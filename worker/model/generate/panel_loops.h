@@ -117,7 +117,8 @@ void for_blocks(std::size_t rows, const Body& body) {
   for (; row < rows; ++row) body.template run<1>(row);
 }
 
-/// The vectors of a block's columns: all of a panel's for one row, and as many as the registers hold for more.
+/// The number of vectors in a block's columns: the whole panel for one row, and the number that fits into registers for
+/// more rows.
 template <class S, std::size_t M>
 constexpr std::size_t kVectors = M == 1 ? kPanelColumns / S::kWidth : S::kVectorsOfManyRows;
 

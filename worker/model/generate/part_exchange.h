@@ -14,9 +14,9 @@ struct FloatRows {
   std::size_t stride = 0;
 };
 
-/// How the ranks of a divided GPT give each other what they computed: a rank has some columns of a result, and gets the
-/// others'. Values pass through the part's memory. All ranks call the same, in the same order. REQUIRES: the part is
-/// connected, with as much memory as `memory_bytes` says.
+/// Exchanges results between the ranks of a divided GPT: a rank computes some columns of a result, and gets the columns
+/// of the others. Values pass through the part's memory. All ranks make the same calls in the same order. REQUIRES: the
+/// part is connected, with the memory that `memory_bytes` returns.
 class PartExchange {
  public:
   explicit PartExchange(const TensorPart& part) : part_(part) {}
@@ -26,7 +26,7 @@ class PartExchange {
   static std::size_t memory_bytes(std::size_t rows, std::size_t columns, std::size_t widest);
 
   bool whole() const { return part_.whole(); }
-  /// Collects the columns of `rows` rows in `to` [rows, units * unit]: rank r has those of units part.of(units).
+  /// Collects the columns of `rows` rows in `to` [rows, units * unit]: rank r has the columns of units part.of(units).
   void gather(std::size_t rows, FloatRows own, std::size_t units, std::size_t unit, float* to);
   /// Collects whole rows: rank owners[i] has row i in `x` [owners.size(), columns], and all get it.
   void share_rows(std::span<const std::uint32_t> owners, std::size_t columns, float* x);

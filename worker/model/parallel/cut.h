@@ -33,7 +33,7 @@ std::vector<Range> stages_of_job(const JobOptions& job, const Model& model);
 std::map<std::string, std::vector<std::size_t>> stages_of_tensors(const Model& model, std::span<const Range> stages);
 
 /// Returns one stage of a model: its layers, and the loss if it is the last stage. The figures that describe the data
-/// stay those of the whole model.
+/// stay the figures of the whole model.
 Model take_stage(Model model, Range layers);
 
 }  // namespace psring::worker

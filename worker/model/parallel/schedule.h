@@ -58,8 +58,8 @@ double predicted_bubble(std::size_t stages, std::size_t micros);
 /// How a simulated message leaves.
 enum class Sends : std::uint8_t {
   buffered,   ///< a send returns at once
-  exchanged,  ///< a send returns when its receiver has come to the receive; with the receive after it from the same
-              ///< neighbour it forms one exchange
+  exchanged,  ///< a send returns when its receiver has reached the receive; it forms one exchange with the following
+              ///< receive from the same neighbour
   blocking,   ///< a send returns when its receiver has come to the receive
 };
 

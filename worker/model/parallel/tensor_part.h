@@ -50,7 +50,7 @@ class TensorPart {
   std::span<std::byte> memory(std::size_t bytes) const;
   std::size_t memory_bytes() const { return whole() ? 0 : connection_->memory.size_bytes(); }
 
-  // Collectives; each returns once the result is there. They throw as ring::Work::wait does.
+  // Collectives. Each returns once the result is there, and throws as ring::Work::wait does.
 
   /// Every rank's values become the sum over all ranks. All ranks get the same bits.
   void sum(std::span<float> values) const;
