@@ -16,18 +16,18 @@ namespace psring::worker {
 /// real computation. Throws usage.
 std::optional<Nanoseconds> parse_compute(const std::string& text);
 
-/// How fast a worker computes: as it does, or as --compute sleep and --fault slow and jitter say. Waiting takes no
-/// processor from others. A factor below 1 (jitter) shortens only what is slept.
+/// The pace of a worker's computation: its own, or the pace that --compute sleep and --fault slow and jitter set.
+/// Waiting takes no processor from others. A factor below 1 (jitter) shortens only sleeps.
 class Pace {
  public:
   /// `layer_passes`: the passes of layers in a step, forward and backward, over all micro-batches.
   Pace(const JobOptions& job, std::size_t rank, const Clock& clock, std::size_t layer_passes);
 
-  /// Computing stands still where it is to be trained for time alone: no values, no gradients but zeros.
+  /// Returns whether a sleep replaces computing (--compute sleep): then there are no values, and gradients are zeros.
   bool stands_in() const { return step_.has_value(); }
   void begin_step(std::uint64_t step);
 
-  /// A layer's pass: `compute`, unless it is stood in for, and what that takes longer.
+  /// Runs a layer's pass: `compute`, unless a sleep replaces it, and the time that the fault adds.
   template <class Compute>
   void pass(Compute&& compute) {
     if (!stands_in() && factor_ == 1) return compute();

@@ -16,7 +16,7 @@ std::size_t lent_bytes(const Layout& layout) {
 
 namespace {
 
-/// Runs the call, and adds to the error of a lost peer what the worker was doing.
+/// Runs the call, and adds the worker's activity to the error of a lost peer.
 template <class Call>
 auto telling(const auto& doing, Call&& call) {
   try {
@@ -53,7 +53,7 @@ PsClient::PsClient(net::Transport& transport, const Clock& clock, Layout layout,
     outbox_.set_weight({net::Role::server, server}, windows[server]);
 }
 
-/// `what` is for errors, and made only then.
+/// `what` is the text for errors, and is made only then.
 void PsClient::wait_until(const auto& done, const auto& what) {
   constexpr std::chrono::milliseconds kLook{100};
   if (done()) return;

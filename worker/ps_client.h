@@ -32,16 +32,16 @@ class PsClient {
     std::optional<std::size_t> own_server = {};   ///< in this process; its pushes leave last: see net::HeldFrames
     const optim::Codec* codec = nullptr;          ///< see ClientProtocol
     bool copied_pushes = false;                   ///< see ClientProtocol; for callers that choose the order of units
-    Events* events = nullptr;                     ///< told what is on its way; null: nobody is told
+    Events* events = nullptr;                     ///< gets an event for each transfer; null: no events
   };
 
   PsClient(net::Transport& transport, const Clock& clock, Layout layout, Options options);
 
   const Layout& layout() const { return protocol_.layout(); }
 
-  /// Declares the layout to all servers and waits until they have taken it. Where `initial` is not null
-  /// (worker 0 alone may give it, and all workers must say `initial_by_worker`), it is called for each
-  /// unit to get the initial values; they are sent. Where the job is past its beginning (`version`) servers have them.
+  /// Declares the layout to all servers and waits until they have taken it. If `initial` is not null (only worker 0 may
+  /// pass it, and all workers must pass `initial_by_worker`), it is called for each unit, and the initial values are
+  /// sent. If the job is past its beginning (`version`), the servers have the values already.
   void open(std::uint64_t seed, bool initial_by_worker = false,
             const std::function<std::span<const float>(std::size_t unit)>& initial = nullptr);
   /// Sends the initial values of one unit, for a caller that does not hold all units at once and gave `open` no
@@ -58,11 +58,11 @@ class PsClient {
   void pull(std::size_t unit, std::uint64_t version, Elements into, bool start_up = false);
   void push_pull(std::size_t unit, std::uint64_t step, ConstElements gradient, Elements into);
 
-  /// Waits until the unit is there in at least this version. Throws peer_lost and timeout, which say what was
-  /// waited for, and protocol.
+  /// Waits until the unit has arrived in at least this version. Throws peer_lost and timeout, which name the awaited
+  /// unit, and protocol.
   void wait(std::size_t unit, std::uint64_t version);
   bool has(std::size_t unit, std::uint64_t version) const { return protocol_.has(unit, version); }
-  /// Has a pull of the unit ever come?
+  /// Has an answer to a pull of the unit ever arrived?
   bool arrived(std::size_t unit) const { return protocol_.arrived(unit); }
   /// Is a pull of the unit in flight? There is one at a time.
   bool pulling(std::size_t unit) const { return protocol_.pulling(unit); }
@@ -78,18 +78,19 @@ class PsClient {
   /// Tells every server that this worker pushes nothing more.
   void leave();
   std::uint64_t heard(std::size_t unit) const { return protocol_.heard(unit); }
-  /// The mean staleness of this worker's gradients, over the pieces that servers have told of since the last call: the
-  /// number of others' updates between the values that a gradient was computed from and its own update.
+  /// Returns the mean staleness of this worker's gradients over the pieces that servers have reported since the last
+  /// call. Staleness is the number of updates by other workers between the values from which a gradient was computed
+  /// and its own update.
   double take_staleness();
-  /// Has every server save its part of the checkpoint of a version. Waits until all servers and `others` workers have
-  /// saved. REQUIRES: worker 0's; nothing that leads to a later version was pushed.
+  /// Asks every server to save its part of the checkpoint of a version. Waits until all servers and `others` workers
+  /// have saved. REQUIRES: this is worker 0; nothing that leads to a later version was pushed.
   void save(std::uint64_t version, std::size_t others);
-  /// Tells them that this worker has written its own part. REQUIRES: another worker's.
+  /// Tells the servers that this worker has written its own part. REQUIRES: this is not worker 0.
   void written(std::uint64_t version);
-  /// Takes what has arrived and sends what may leave, without waiting.
+  /// Takes arrived messages and sends frames that may leave, without waiting.
   void progress();
-  /// Returns once everything that was pushed and asked for has left this process, so that servers can go on while the
-  /// worker waits elsewhere.
+  /// Returns once all pushes and requests have left this process, so that servers can go on while the worker waits
+  /// elsewhere.
   void drain();
   /// Time spent in here, waiting included.
   Nanoseconds busy() const { return busy_; }

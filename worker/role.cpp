@@ -47,7 +47,7 @@ class OwnServer {
     });
   }
 
-  /// Returns once it has ended; throws what it ended with.
+  /// Returns once the server has ended; throws the server's error.
   void join() {
     if (thread_.joinable()) thread_.join();
     if (error_) std::rethrow_exception(error_);
@@ -192,7 +192,7 @@ struct WorkerLife {
   TrainSetup setup;
   MetricsWriter metrics;
   const FaultTrigger fault;       ///< of its place, whatever its rank becomes
-  std::uint64_t reached = 0;      ///< the step that it has come to
+  std::uint64_t reached = 0;      ///< the latest step that has begun
   std::optional<KeptState> kept;  ///< of the epoch before
 };
 
@@ -222,7 +222,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   events.listen(life.metrics, Events::Wanted::reports);
   if (job.records_events()) events.record(memory->event_log.emplace(member).recorder(), job.trace);
   if (!job.live.empty()) memory->live.emplace(member).follow(events);
-  if (job.device == "cuda") cuda_devices();  // what is missing is said before anybody waits for this worker
+  if (job.device == "cuda") cuda_devices();  // reports a missing GPU before other processes wait for this worker
   const bool grouped = setup.strategy().ring || setup.strategy().scatters || job.mesh().divides_model();
   if (grouped || job.local_reduce) memory->links.emplace(member.key(), member.link_options(), member.bytes());
   const std::vector<net::Member> members =
@@ -297,8 +297,8 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
     member.link().report(member.report_json(life.metrics.summary_json(training.predict(), training.skipped_steps(),
                                                                       gpu_memory(member, memory->device.get()))));
     member.link().done(next, stopped);
-    // A link that closes looks like a lost peer to workers that still wait for others; and what others lose they may
-    // only get back with this one.
+    // A link that closes looks like a lost peer to workers that still wait for others. And others may need this worker
+    // to recover from a loss.
     if (memory->group || job.goes_on()) member.link().await_finish();
   });
 }
@@ -315,7 +315,7 @@ net::control::Interruption run_worker(const RoleOptions& options, const Registri
   const auto interruption = run_role(options, net::Role::worker, [&](Membership& member) -> Life {
     if (const std::optional<std::size_t> own = member.job().server_in(member.rank()))
       server.start(member, static_cast<std::uint32_t>(*own), options, run_server);
-    // Shared because a std::function copies what it holds.
+    // Shared because a std::function copies its captures.
     return [&, life = std::make_shared<WorkerLife>(member, registries, optimizers)] { train(member, *life, arena); };
   });
   server.join();

@@ -8,9 +8,9 @@
 
 namespace psring::worker {
 
-/// A worker's life: joins the job, trains, reports; worker 0 saves the model. Its metrics and trace go to
-/// the run folder through the coordinator. Where the job wants a server in this process, `run_server` is that one's
-/// life, once it has joined: in a thread of its own. How the job ended, where a signal did it.
+/// Runs a worker: joins the job, trains, reports; worker 0 saves the model. Metrics and trace go to the run folder
+/// through the coordinator. If the job wants a server in this process, `run_server` runs the server, once it has
+/// joined, in a thread of its own. Returns how the job ended if a signal ended it.
 net::control::Interruption run_worker(const RoleOptions& options, const Registries& registries,
                                       const optim::OptimizerRegistry& optimizers,
                                       const std::function<void(Membership&)>& run_server);

@@ -37,7 +37,7 @@ RunCheckpoints::RunCheckpoints(const JobOptions& job, std::uint64_t first_step,
   if (lock_->outcome() == FolderLock::Outcome::in_use)
     fail(ErrorKind::usage, "--checkpoint-dir {}: another run saves there; choose another folder",
          job.checkpoint_folder());
-  // It may have done so since the launcher looked.
+  // The other run may have saved a step since the launcher looked.
   if (const auto newer = folder_.newer_of_another_run(first_step))
     fail(ErrorKind::usage, "--checkpoint-dir {}: another run saved a checkpoint of step {}; choose another folder",
          job.checkpoint_folder(), newer->step);

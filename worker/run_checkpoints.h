@@ -28,7 +28,8 @@ class RunCheckpoints {
   /// usage if another run saves into the job's folder, or has saved a later step there.
   RunCheckpoints(const JobOptions& job, std::uint64_t first_step, std::map<std::string, std::string> facts);
 
-  /// All parts of the step are written: makes a checkpoint of them, and removes those that the job does not keep.
+  /// Called when all parts of the step are written: makes a checkpoint of them, and removes the checkpoints that the
+  /// job does not keep.
   void complete(std::uint64_t step, std::map<std::string, double> scalars, std::vector<optim::SavedTensor> tensors);
 
  private:

@@ -58,7 +58,7 @@ void Scatter::begin_step(const Sampler& sampler, std::size_t index) {
     }
   }
   for (ring::Work& work : works) work.wait();
-  group_.account();  // what the others have read so far
+  group_.account();  // samples that the others have read so far
   waited_ += clock_.now() - start;
 }
 

@@ -13,8 +13,8 @@
 
 namespace psring::worker {
 
-/// One worker reads for all: worker 0 sends each of the others the samples of its batch, inputs and targets, before a
-/// step. At worker 0 the data set itself; at the others what came.
+/// Worker 0 reads for all: before a step it sends each other worker the inputs and targets of that worker's batch. At
+/// worker 0 this object is the data set itself; at the others it has the received samples.
 class Scatter final : public Dataset {
  public:
   /// `batch`: the most samples of a worker in a step. REQUIRES: the arguments outlive it, and one thread uses it.
@@ -23,12 +23,12 @@ class Scatter final : public Dataset {
   /// On return this worker has its samples of batch `index` of the sampler's epoch, and the others have theirs. A
   /// collective of all workers.
   void begin_step(const Sampler& sampler, std::size_t index);
-  /// After the last step, by all: what was sent has been taken, and counted.
+  /// Called by all workers after the last step. On return all sent samples have been taken and counted.
   void finish();
-  /// Time that it took, in total: nothing else is done meanwhile.
+  /// The total time of all calls, in which the worker does nothing else.
   Nanoseconds waited() const { return waited_; }
 
-  /// Adds what steps [first, steps) move at this worker, and its buffers.
+  /// Adds the bytes that steps [first, steps) move at this worker, and its buffers.
   void predict(const Sampler& sampler, std::uint64_t first, std::uint64_t steps, Prediction& sum) const;
 
   std::size_t size() const override { return data_.size(); }

@@ -42,7 +42,7 @@ CutWeights server_weights(const JobOptions& job, const StrategyKind& kind, const
 }
 
 std::vector<double> window_weights(const CutWeights& weights) {
-  constexpr double kMost = 16;  // bounds what a more urgent frame waits for
+  constexpr double kMost = 16;  // bounds the bytes that a more urgent frame waits for
   if (weights.even()) return {};
   std::uint32_t least = weights.weight(0);
   for (std::size_t server = 0; server < weights.owners(); ++server) least = std::min(least, weights.weight(server));

@@ -24,7 +24,7 @@ class Session {
   /// Waits until all processes of the job are there and the servers have taken the layout. All workers have to
   /// name the same units.
   Session(const RoleOptions& options, std::vector<UnitSpec> units);
-  /// One unit: a vector of so many elements, which starts at zero.
+  /// With one unit: a vector of `elements` elements, which starts at zero.
   Session(const RoleOptions& options, std::size_t elements);
   ~Session();
 
@@ -38,7 +38,7 @@ class Session {
   void push(std::uint64_t step, std::size_t unit = 0);
   /// Waits for a version of the unit (0: as it started, n: after n updates) and has it in `parameters(unit)`.
   void pull(std::uint64_t version, std::size_t unit = 0);
-  /// Both in one round trip: pushes the step's gradient, and has what it led to, version step + 1.
+  /// Pushes the step's gradient and pulls the resulting version, step + 1, in one round trip.
   void push_pull(std::uint64_t step, std::size_t unit = 0);
 
   /// The same without waiting, for many units at once: <psring/worker/ps_client.h>.

@@ -7,9 +7,9 @@
 
 namespace psring::worker {
 
-/// Ends a run that does not learn: one of whose last steps nearly all were skipped, as their gradients were not finite.
-/// A dynamic loss scale that begins too high is halved in a few steps (at most 48 lead from the largest to the least),
-/// and is given twice as many.
+/// Ends a run that does not learn because nearly all of its last steps were skipped: their gradients were not finite. A
+/// dynamic loss scale that begins too high is halved in a few steps. At most 48 steps lead from the largest scale to
+/// the smallest, and this class allows twice that number.
 class SkipWatch {
  public:
   static constexpr std::size_t kSteps = 100;

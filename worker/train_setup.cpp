@@ -74,7 +74,8 @@ void check_consistency(const JobOptions& job, const optim::Optimizer& optimizer)
     fail(ErrorKind::usage, "--optimizer {}: its rates are of a whole step, and need --consistency bsp", job.optimizer);
 }
 
-/// Servers without a trained tensor would not take part in the others' verdicts, nor tell workers of skipped steps.
+/// Servers without a trained tensor would not take part in the verdicts of the other servers, and would not report
+/// skipped steps to workers.
 void check_stages_of_servers(const JobOptions& job, const StrategyKind& strategy, const TrainSetup::Whole& whole) {
   if (!strategy.servers) return;
   for (std::size_t stage = 0; stage < whole.stages.size(); ++stage) {

@@ -23,8 +23,8 @@ namespace psring::worker {
 /// model.
 void check_size(const JobOptions& job, const Layout& layout);
 
-/// Layout::piece_elements of a job. On a shaped link a piece is as large as the link carries in 5 ms: a step ends with
-/// the answers to its last piece, so that pieces are small on a slow link. With mixed servers a standalone server's
+/// Layout::piece_elements of a job. On a shaped link a piece has the size that the link carries in 5 ms. A step ends
+/// with the answers to its last piece, so pieces must be small on a slow link. With mixed servers a standalone server's
 /// share has at least 64 pieces, because its card is idle until a first piece has come from every worker. REQUIRES:
 /// `layout` has its weights.
 std::size_t piece_elements(const JobOptions& job, const Layout& layout);
@@ -57,9 +57,9 @@ class TrainSetup {
   TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers,
              Samples samples = Samples::real);
 
-  /// Takes the part of the model that the worker of this rank has in the job's mesh: model(), flat(), layout() and
-  /// buffers() are those of the part from here on. Before, they are of the whole model, and without a rank again.
-  /// REQUIRES: no Training refers to the setup.
+  /// Takes the part of the model that the worker of this rank has in the job's mesh: from here on model(), flat(),
+  /// layout() and buffers() describe the part. Before this call, and after a call without a rank, they describe the
+  /// whole model. REQUIRES: no Training refers to the setup.
   void become(std::optional<JobRank> rank);
   const Whole& whole() const { return whole_; }
   std::size_t stage() const { return stage_; }

@@ -110,8 +110,9 @@ std::vector<Trainer::MicroBatch> Trainer::micro_batches(std::span<const std::uin
 }
 
 LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker) {
-  // The scale is the same at all workers: each hands over as many gradients, and their mean over n workers is the mean
-  // over all samples, even if some workers have fewer. If all have as many, it is that of the worker's own mean.
+  // The scale is the same at all workers, so that the mean of the gradients over n workers is the mean over all
+  // samples, even if some workers have fewer samples. If all workers have the same number, it is the scale of the
+  // worker's own mean.
   const std::size_t index = step.index % parts_.sampler.batches();
   const double mean_rows = parts_.sampler.mean_batch_size(index) * static_cast<double>(parts_.rows_per_sample);
   const float scale = 1.0F / static_cast<float>(mean_rows);

@@ -55,7 +55,7 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps, std::uint64_t ne
   for (const Metric& metric : parts_.metrics) result.own.push_back({metric.name, 0});
   std::vector<std::uint32_t> samples;
   const std::size_t chunk =
-      (batch_ + plan_.job.accumulate - 1) / plan_.job.accumulate;  // what the network has room for
+      (batch_ + plan_.job.accumulate - 1) / plan_.job.accumulate;  // the samples that the network has room for
   const std::size_t most = evaluation_count(parts_.data.test->size(), 0, workers);
   evaluation_cut_ = false;
   for (std::size_t begin = 0; begin < most; begin += chunk) {

@@ -138,7 +138,7 @@ void Training::connect_servers() {
 void Training::begin_with_initial_values() {
   const JobOptions& job = plan_.job;
   if (job.init.empty()) return;
-  auto file = std::make_shared<TensorFile>(job.init);  // shared: std::function copies what it holds
+  auto file = std::make_shared<TensorFile>(job.init);  // shared: std::function copies its captures
   match_tensors(*file, setup_.tensor_specs());
   load_range(*file, setup_.buffers(), {0, buffers_.values().size()}, buffers_.values());
   plan_.initial = [file, &layout = setup_.layout()](UnitId unit, Range range, std::span<float> out) {
@@ -170,7 +170,7 @@ void Training::begin_with_checkpoint() {
   };
 }
 
-/// After a regroup: the state of the worker that has come furthest.
+/// Begins with the state of the most advanced worker, after a regroup.
 void Training::begin_with_kept_state() {
   if (hooks_.kept == nullptr) return;
   share_newest(*world_.group, setup_.layout(), plan_.optimizer.rule->slots(), plan_.optimizer.loss_scaler.state(),

@@ -32,9 +32,9 @@ class TensorKernels;
 /// The connection between a training and its process: the process sets these, and the training calls them.
 struct TrainHooks {
   std::function<void()> check = {};  ///< throws if the job has failed
-  /// In a later membership epoch than the first: this worker's copy of the job's state. The worker that has come
-  /// furthest gives its copy to all others, and they begin with it. Unchanged until the first step begins. Null: the
-  /// first epoch, or servers keep the state.
+  /// After the first membership epoch: this worker's copy of the job's state. The most advanced worker gives its copy
+  /// to all others, and they begin with it. Unchanged until the first step begins. Null: the first epoch, or servers
+  /// keep the state.
   std::optional<KeptState>* kept = nullptr;
   std::function<void(std::uint64_t step)> begins = [](std::uint64_t) {};  ///< told of each step before it begins
   /// Asked before each step; false: the job ends early, before this step, in all workers.
@@ -48,7 +48,7 @@ struct TrainHooks {
 /// One worker's training, wherever its transport leads.
 class Training {
  public:
-  /// REQUIRES: the setup, and what `world` refers to, outlive it.
+  /// REQUIRES: the setup, and all objects that `world` refers to, outlive it.
   Training(const TrainSetup& setup, Place place, const World& world, TrainHooks hooks = {});
 
   /// Returns the step that would come next: after the last one, or the step before which the job was to end.

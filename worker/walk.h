@@ -25,8 +25,8 @@ class Walk {
   /// Calls `visit` with each layer of the pass, in its order, while the layer's unit is readable.
   void go(Pass pass, Micro micro, const std::function<void(std::size_t layer)>& visit);
 
-  /// One layer's computation; an exception of the layer's own names the layer. REQUIRES: called within a visit.
-  /// `name`: in the trace.
+  /// Computes one layer. If the layer throws, the exception names the layer. REQUIRES: called within a visit. `name`:
+  /// the name in the trace.
   void forward_layer(std::size_t layer, const char* name, bool training, std::span<const std::span<float>> buffers);
   void backward_layer(std::size_t layer);
 

@@ -13,8 +13,8 @@ namespace psring::worker {
 class Saving {
  public:
   virtual ~Saving() = default;
-  /// This process's part of the state. All processes together have each element once; servers save what they own
-  /// themselves. After quiesce, until the next step.
+  /// This process's part of the state. All processes together have each element once; servers save their own ranges.
+  /// Valid after quiesce, until the next step.
   virtual std::vector<optim::StatePart> state() = 0;
   /// On return all other processes have written their parts of the checkpoint of `step`. A collective.
   virtual void wait_saved(std::uint64_t step) = 0;
@@ -50,11 +50,11 @@ class Pacing {
   virtual Step first() = 0;
   /// The step that follows: the next one, unless the others have gone on without this worker.
   virtual Step after(Step step) = 0;
-  /// After the last step: this worker pushes nothing more. Parameters acquired from then on are those that all workers
-  /// leave behind.
+  /// Called after the last step: this worker pushes nothing more. From then on it acquires the final parameters of all
+  /// workers.
   virtual void leave() = 0;
-  /// Other workers' updates between the values that a gradient was computed from and its own update: the mean over the
-  /// updates that this worker has heard of since the last call.
+  /// Returns the number of other workers' updates between the values from which a gradient was computed and its own
+  /// update: the mean over the updates that were reported to this worker since the last call.
   virtual double staleness() = 0;
 };
 
@@ -76,7 +76,7 @@ struct Abilities {
   Pacing* pacing = nullptr;
   Exchanging* exchanging = nullptr;
 
-  /// The strategy's loss scaler; one that scales nothing if the strategy has none.
+  /// The strategy's loss scaler; if it has none, a loss scaler that scales nothing.
   optim::LossScaler loss_scaler() const { return scaling != nullptr ? scaling->loss_scaler() : optim::LossScaler(); }
   Nanoseconds waited() const { return exchanging != nullptr ? exchanging->waited() : Nanoseconds{0}; }
 };

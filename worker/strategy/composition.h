@@ -16,7 +16,7 @@ struct Parts {
   std::unique_ptr<Updates> updates;
 };
 
-/// A strategy that is composed of parts: calls them in the order of a step, and adds up what they predict.
+/// A strategy that is composed of parts. It calls them in the order of a step, and adds up their predictions.
 class Composition final : public Strategy,
                           public Saving,
                           public Resuming,

@@ -8,7 +8,7 @@ namespace psring::worker {
 
 /// One way of data-parallel training: when ranges move. The trainer calls the hooks in the order of a step, and never
 /// changes for a strategy. All hooks but finish_step may be left as they are. The built-in strategies are composed of
-/// three parts (composition.h), and so are most strategies of one's own.
+/// three parts (composition.h), and most user strategies are, too.
 ///
 /// Further abilities are interfaces of their own (abilities.h).
 class Strategy {
@@ -28,9 +28,9 @@ class Strategy {
   virtual void finish_step(Step step) = 0;
   /// On return parameters are current everywhere: before an evaluation, a checkpoint, the end.
   virtual void quiesce() {}
-  /// Predicts what a step moves, and a process books, at this worker and at the servers.
+  /// Predicts the bytes that a step moves and that a process books, at this worker and at the servers.
   virtual Prediction predict() const { return {}; }
-  /// Returns what else the strategy can do; the abilities live as long as the strategy.
+  /// Returns the strategy's further abilities, which live as long as the strategy.
   virtual Abilities abilities() { return {}; }
 };
 

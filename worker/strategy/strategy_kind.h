@@ -7,8 +7,8 @@
 
 namespace psring::worker {
 
-/// A way of training, as it is registered: what it needs, what it can do, and how it is made. Each strategy's file says
-/// so beside its make function.
+/// A registered way of training: its needs, its abilities, and the function that makes it. Each strategy's file sets
+/// these beside its make function.
 struct StrategyKind {
   bool servers = false;                 ///< parameters are reached through servers
   bool colocated = false;               ///< its servers live in the workers' processes, whatever --placement says
@@ -24,8 +24,8 @@ struct StrategyKind {
   bool one_worker = false;              ///< it is one process, whatever --workers says
   const char* optimizer_on = "server";  ///< default of --optimizer-on
   const char* consistency = "bsp";      ///< default of --consistency
-  bool exact = true;                    ///< ends in the same bits as `single` with as many virtual workers
-  int stage = 0;                        ///< ZeRO: what a worker does not keep whole
+  bool exact = true;                    ///< bitwise identical to `single` with the same number of virtual workers
+  int stage = 0;                        ///< ZeRO's stage: the state that a worker does not keep whole
   std::function<std::unique_ptr<Strategy>(const Plan&, const World&)> make;
 };
 

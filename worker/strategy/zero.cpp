@@ -10,8 +10,8 @@
 namespace psring::worker {
 namespace {
 
-/// Both stages: every worker has whole parameters. It updates the range of every unit that it owns, and keeps the
-/// optimizer's state of that range; then an all-gather moves the units of each of `calls`.
+/// In both stages every worker has whole parameters. It updates the range of every unit that it owns, and keeps the
+/// optimizer's state of that range. Then each of `calls` all-gathers its units.
 std::unique_ptr<Strategy> compose(const Plan& plan, const World& world, const std::vector<Range>& calls,
                                   const auto& make_gradients) {
   Parts parts;
