@@ -53,7 +53,7 @@ CAUSES = [
           "near(ms('zero1.json', 'zero1'), ms('zero1.json', 'ddp'), 0.01) and sent('zero1.json', 'zero1') == sent('zero1.json', 'ddp')"
           " and sent('collectives.json', 'ddp algorithm=exchange') == 2 * sent('zero1.json', 'ddp')"
           " and near(ms('collectives.json', 'ddp algorithm=exchange'), 2 * ms('zero1.json', 'ddp'), 0.06)"),
-    Cause("01", "sends the same number, so both together send what a worker of `zero1` sends.",
+    Cause("01", "sends the same number, so both together send as many bytes as a worker of `zero1`.",
           "也发送这么多，所以两者合计正是 `zero1` 的 worker 所发送的。",
           "server_sent('servers.json', 'ps-colocated') == sent('servers.json', 'ps-colocated')"
           " and 2 * sent('servers.json', 'ps-colocated') == sent('zero1.json', 'zero1')"),
