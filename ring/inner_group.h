@@ -14,8 +14,8 @@
 
 namespace psring::ring {
 
-/// A group that an outer group is made of. The outer group waits for several inner groups at once: it calls `watch`,
-/// advances everything, then calls `rest`, and misses no event that came in between.
+/// A group of which an outer group is composed. The outer group waits for several inner groups at once: it calls
+/// `watch`, advances everything, then calls `rest`, and misses no event that occurred in between.
 class InnerGroup : public ProcessGroup {
  public:
   using ProcessGroup::ProcessGroup;
@@ -42,7 +42,7 @@ class InnerGroup : public ProcessGroup {
 
   /// Ends the group with this error, here and at its other ranks. Does nothing if the group has ended already.
   virtual void break_off(const Error& error) noexcept = 0;
-  /// The error that ended the group, and that its other ranks were told.
+  /// The error that ended the group, and that was sent to its other ranks.
   virtual std::optional<Error> broken() const = 0;
 
   /// The algorithm and the transport of such a call: "ring over tcp 10.0.0.2:7001".

@@ -26,7 +26,7 @@ struct Request {
   const Announced* outer = nullptr;  ///< the operation of an outer group; null: the group's own
   bool control = false;              ///< as in Announced
 
-  /// The operation as the other ranks hear of it. `number`: the group's own for this request.
+  /// The operation as the other ranks receive it. `number`: the group's own for this request.
   Announced announced(std::uint64_t number, std::size_t ranks) const {
     return outer != nullptr ? *outer : Announced{call, number, ranks, control};
   }

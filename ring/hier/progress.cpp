@@ -144,9 +144,9 @@ std::string HierProgress::doing(const HierTask& task) const {
   return waiting_in(hierarchy_.rank(), task.said().call, task.said().number, task.awaited());
 }
 
-/// If an inner group has ended, all ranks are told its error, even if this rank found another error meanwhile. Any
-/// other error gets this rank's operation as context: the message that is waited for, or the collective that holds up
-/// all others.
+/// If an inner group has ended, all ranks get its error, even if this rank found another error meanwhile. Any other
+/// error gets this rank's operation as context: the message that is waited for, or the collective that holds up all
+/// others.
 void HierProgress::end(const Error& error, const HierTask* waiting) {
   if (broken_) throw Error(*broken_);
   const bool message = waiting != nullptr && waiting->said().call.collective >= Collective::send;

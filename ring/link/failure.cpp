@@ -35,7 +35,7 @@ bool LinkFailure::words_in_flight() const {
   return false;
 }
 
-/// A peer whose link to this rank closes before it hears the reason would take this rank for the cause.
+/// If a peer's link to this rank closed before the peer gets the reason, the peer would name this rank as the cause.
 void LinkFailure::let_words_leave() {
   const Moment limit = clock_.now() + kLastWords;
   for (std::size_t errors = 0; words_in_flight() && clock_.now() < limit;) {

@@ -18,7 +18,7 @@ struct LinkOptions {
   /// A thread of the group advances operations while its owner computes. Without the thread only the group's own calls
   /// advance operations, which is faster if the owner computes nothing meanwhile.
   bool background = false;
-  Events* events = nullptr;  ///< told of each message that leaves or arrives; null: nobody is told
+  Events* events = nullptr;  ///< gets each message that leaves or arrives; null: no events
   /// The clock of waits and timeouts, the same that the transport's deadlines use. Null: the system's.
   const Clock* clock = nullptr;
 };

@@ -7,8 +7,8 @@ namespace {
 using Kind = Action::Kind;
 
 /// Recursive halving, then recursive doubling (R. Rabenseifner, "Optimization of Collective Reduction Operations",
-/// 2004): in each round of the first half a rank sends the half of its range that the other rank goes on with, and
-/// reduces its own half; the second half runs the same rounds backwards, as a gather.
+/// 2004): in each round of the first half a rank sends one half of its range to its partner, which continues with it,
+/// and reduces the other half; the second half runs the same rounds backwards, as a gather.
 Plan plan_halving_doubling(const Planner& at, std::size_t count) {
   Plan plan;
   const std::vector<Range> whole = at.cut(Range{0, count});
@@ -18,7 +18,7 @@ Plan plan_halving_doubling(const Planner& at, std::size_t count) {
   const auto elements = [&](std::size_t first, std::size_t last) {
     return at.cut(Range{first * count / core.ranks, last * count / core.ranks});
   };
-  std::size_t low = 0;  // ranks [low, low + width) share the range that this rank goes on with
+  std::size_t low = 0;  // ranks [low, low + width) share this rank's present range
   std::size_t ready = plan.newest();
   const auto receive = [&](Kind kind, std::size_t from, const std::vector<Range>& pieces, bool last) {
     plan.add(kind, from, pieces, Action::kAtOnce, last);

@@ -29,7 +29,7 @@ ShmBells::ShmBells(ShmControl bells, std::size_t rank, std::size_t size, bool cr
   if (join_process_fences()) own().fences.store(1, std::memory_order_relaxed);
 }
 
-/// Either a sleeper sees the stores that came before, or this rank sees that it sleeps. The sleeper's fence is enough
+/// Either a sleeper sees the earlier stores, or this rank sees that the sleeper sleeps. The sleeper's fence is enough
 /// for both. A fence here would wait until the stores have left this processor: a third of a small operation's time.
 void ShmBells::ring() {
   if (all_fence_) {

@@ -9,7 +9,7 @@
 namespace psring::ring {
 
 /// The error that ended a group. The rank that finds the first error writes it into the group's header, where all ranks
-/// read it: the first cause is everybody's.
+/// read it, so that all ranks report the first cause.
 class ShmFailure {
  public:
   ShmFailure(ShmGroupHeader& header, ShmBells& bells) : header_(header), bells_(bells) {}
