@@ -128,7 +128,7 @@ bool ShmChannel::arm() {
 void ShmChannel::drop(std::size_t index, const Error& error) {
   const std::string name = fmt::format("{} (process {} of this host)", to_string(links_[index].shm->peer()),
                                        process_behind(links_[index].socket));
-  // Messages may keep the bell's file open, so the epoll must be told to forget it.
+  // Messages may keep the bell's file open, so the file is removed from the epoll explicitly.
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, links_[index].shm->bell().get(), nullptr);
   links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(index));
   throw error.with_context(name);

@@ -81,7 +81,7 @@ void UnixGate::turn_one_away() {
   count_refusal(options_.refusals, Refusal::unfinished);
 }
 
-/// Advances a handshake by one step. A refused client is told why.
+/// Advances a handshake by one step. A refused client gets the reason.
 UnixGate::Next UnixGate::advance(Client& client, const Admit& admit) {
   try {
     std::optional<Packet> packet = receive_packet(client.socket);
@@ -101,7 +101,7 @@ UnixGate::Next UnixGate::advance(Client& client, const Admit& admit) {
     try {
       send_frame(client.socket, refusal(options_.self.peer, error));
     } catch (const Error&) {
-      // The client has hung up: there is nobody to tell.
+      // The client has hung up and cannot get the reason.
     }
     return Next::refused;
   }

@@ -36,7 +36,7 @@ class UnixGate {
     Refusals* refusals = nullptr;  ///< counts refused connections
   };
   /// Keeps a client that has proved the key, with the files that came with the proof: moves the socket, and returns it
-  /// in its new place. Throws to refuse the client, which is told why, and leaves the socket where it is.
+  /// in its new place. Throws to refuse the client, which gets the reason, and leaves the socket in its place.
   using Admit = std::function<const Fd&(Identity client, Fd& socket, std::vector<Fd> files)>;
 
   UnixGate(Fd listener, Options options);

@@ -258,7 +258,7 @@ bool Reliable::drain_links(Moment deadline) {
   }
 }
 
-/// The keeper's thread: does the work of the owner's calls for the links, while the owner makes none.
+/// The keeper's thread does the links' work while the owner makes no calls.
 void Reliable::keep() {
   std::unique_lock lock(mutex_);
   for (;;) {

@@ -24,7 +24,8 @@ class ReliableTransport : public Transport {
     /// ledger of its own. Null: this transport does not count.
     ByteLedger* ledger = nullptr;
     /// True: the transport has a thread, the keeper, which acknowledges and retransmits while the owner computes or
-    /// waits elsewhere. False: only `send` and `receive` do so; then the owner must not wait elsewhere for a peer.
+    /// waits elsewhere. False: only `send` and `receive` acknowledge and retransmit; then the owner must not wait
+    /// elsewhere for a peer.
     bool keeper = true;
     /// The longest time that the destructor waits until all frames have arrived, retransmitting lost ones.
     Nanoseconds linger = std::chrono::seconds(1);

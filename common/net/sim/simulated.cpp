@@ -100,7 +100,7 @@ class SimulatedNetwork::State {
 
     void release() { ::sem_post(&begins_); }
     void acquire() {
-      while (::sem_wait(&begins_) != 0) continue;  // a signal came
+      while (::sem_wait(&begins_) != 0) continue;  // a signal arrived
     }
 
    private:

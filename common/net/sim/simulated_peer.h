@@ -47,7 +47,7 @@ struct SimulatedPeer {
   LinkShaper inner;  ///< the link of the peer's process to others of its host
   ByteLedger ledger;
   std::deque<Message> inbox;
-  std::deque<std::size_t> lost;                      ///< places of lost peers that this peer has not been told of
+  std::deque<std::size_t> lost;  ///< places of lost peers whose loss was not reported to this peer yet
   std::map<std::size_t, std::size_t> waiting_bytes;  ///< by receiver: payload that waits for the card
   bool wants_room = false;                           ///< has seen bytes in flight: `receive` ends when some have left
   Moment deadline = kNever;                          ///< the end of the wait

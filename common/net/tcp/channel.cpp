@@ -332,7 +332,8 @@ void TcpChannelImpl::tick() {
 }
 
 /// Waits until all bytes that were sent have reached the other ends' kernels. Closing a socket with unread bytes makes
-/// TCP reset the connection, and the bytes in flight would be lost. No event tells of acknowledgements, so this polls.
+/// TCP reset the connection, and the bytes in flight would be lost. No event reports acknowledgements, so this function
+/// polls.
 void TcpChannelImpl::linger() {
   constexpr std::chrono::milliseconds kLook{1};
   const Moment deadline = SystemClock().now() + kLinger;

@@ -62,7 +62,7 @@ class TcpStranger {
               std::unique_ptr<TcpStream> stream);
 
   /// Continues the handshake as far as is possible now, until the key is proved. Returns false if the client failed:
-  /// then the caller drops the socket. A client that speaks the protocol has been told why.
+  /// then the caller drops the socket. A client that speaks the protocol has received the reason.
   bool advance(const Objection& objection);
   bool proved() const { return handshake_.open(); }
   bool wrong_key() const { return handshake_.wrong_key(); }

@@ -29,7 +29,7 @@ class TcpListener {
 
   TcpListener(const TcpOptions& options, MakeStream make_stream);
 
-  /// Sets the identity that later clients are told.
+  /// Sets the identity that later clients receive.
   void become(Identity self) { options_.self = self; }
 
   /// Listens, once. Returns HOST:PORT. Port 0: any.

@@ -242,7 +242,7 @@ void TcpStream::fill() {
     const auto bytes = static_cast<std::size_t>(read);
     received_ += std::min(bytes, rest.size());
     buffer_end_ += bytes - std::min(bytes, rest.size());
-    // The kernel had fewer bytes than asked for, so it has no more, and an event will tell of new bytes.
+    // The kernel had fewer bytes than asked for, so it has no more, and an event will report new bytes.
     if (bytes < rest.size() + room) readable_ = hung_up_;
   }
 }

@@ -100,7 +100,7 @@ class TcpStream {
   std::size_t buffer_begin_ = 0;
   std::size_t buffer_end_ = 0;
   bool readable_ = true;
-  bool hung_up_ = false;  ///< the other end has hung up: no later event will tell of the end
+  bool hung_up_ = false;  ///< the other end has hung up: no later event will report the end
   bool closed_ = false;
   std::string end_;
   std::optional<Mac> opener_key_;  ///< until the other end's seal head has arrived

@@ -93,7 +93,7 @@ class ZmqGate {
   std::jthread thread_;
 };
 
-/// Returns the descriptor of the connection that a libzmq message came through.
+/// Returns the descriptor of the connection through which a libzmq message arrived.
 int connection_of(zmq_msg_t& message);
 
 }  // namespace psring::net
