@@ -80,7 +80,7 @@ class Agent {
     if (order.kind == Order::Kind::tell) options_.on_notice(order.text);
   }
 
-  /// Tells of a role that does not run any more again, because the coordinator may not have heard of its exit.
+  /// Reports again that a role does not run any more, because the coordinator may have missed its exit.
   void end(const std::vector<net::Peer>& roles) {
     for (const net::Peer& role : roles)
       if (!cluster_.kill(name_of(role))) link_.role_exited({.role = role, .signal = SIGKILL, .gone = true});
@@ -152,7 +152,7 @@ class Agent {
     for (const ProcessExit& exit : cluster_.terminate_all(grace)) relay(exit);
     try {
       link_.flush(clock_.now() + options_.kill_grace);
-    } catch (const Error&) {  // the coordinator has gone first: nobody is left to tell
+    } catch (const Error&) {  // the coordinator has ended first: no process is left to report to
     }
   }
 

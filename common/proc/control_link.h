@@ -100,8 +100,8 @@ class ControlLink {
   /// Waits until the coordinator has handled (and written) all earlier messages; call it before the process exits.
   /// Works after an abort, too. Throws timeout, and peer_lost if the coordinator has gone.
   void flush(Moment deadline);
-  /// After `fail`: waits until the job has failed for this member. Returns the latched error, which names the first
-  /// cause; nothing if there is none at the deadline.
+  /// Called after `fail`: waits until the job has failed for this member. Returns the latched error, which names the
+  /// first cause; nothing if there is none at the deadline.
   std::optional<Error> await_failure(Moment deadline) const;
 
   /// Throws the latched error. A thread that waits for a peer calls this at least every 100 ms; heartbeats then tell

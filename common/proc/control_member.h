@@ -73,7 +73,7 @@ class ControlMember {
   void resumed(std::uint64_t step) { send_standing(control::Resumed{epoch_, step}); }
   void done(std::uint64_t step, bool stopped);
   StepGate::Turn ask(StopPoint point) { return gate_.ask(point); }
-  /// Enters the epoch that the coordinator has told of last.
+  /// Enters the latest epoch that the coordinator has announced.
   void enter_epoch();
   /// The next order; nothing if there is none.
   std::optional<AgentOrder> take_order();
@@ -135,7 +135,7 @@ class ControlMember {
   std::string reason_to_wait_;             ///< the last that the coordinator told; "": none
   std::optional<std::string> new_reason_;  ///< that the caller has not taken
   std::uint32_t epoch_ = 0;                ///< the epoch that the caller is in
-  std::uint32_t told_epoch_ = 0;           ///< the last epoch that the coordinator told of
+  std::uint32_t told_epoch_ = 0;           ///< the latest epoch that the coordinator announced
   std::string regroup_text_;               ///< why the caller's epoch has ended
   Peer self_;                              ///< the duty
   std::optional<std::vector<Member>> members_;

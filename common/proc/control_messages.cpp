@@ -227,7 +227,7 @@ ControlMessage decode_other_version(int version, std::size_t type, std::span<con
     BuildId build;
     if (version >= kFirstWithBuild && type == ControlMessage(control::Hello()).index()) fields(reader, build);
     if (!build.program.empty()) program = build.program;
-  } catch (const std::exception&) {  // the version is told all the same
+  } catch (const std::exception&) {  // the version is reported all the same
   }
   fail(ErrorKind::data,
        "the sender has wire version {} ({}), the receiver {} ({}): start all processes of a job from one build",

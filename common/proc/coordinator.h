@@ -66,8 +66,8 @@ class Coordinator {
     std::string process;
     std::variant<control::Append, control::Report, control::Status, control::Progress, control::Notice> what;
   };
-  /// A process that has joined, whose end nobody would tell: the caller calls `process_ended`, if it can notice the
-  /// end.
+  /// A process that has joined, and whose end no agent would report: the caller calls `process_ended` if it can notice
+  /// the end.
   struct Joined {
     Connection connection;
     std::string host_id;
@@ -110,8 +110,8 @@ class Coordinator {
     Connection connection;
     std::string processor;
     Moment heard;             ///< when the last message arrived
-    Nanoseconds idle{};       ///< for how long the member has only waited, as its last heartbeat told
-    std::uint32_t epoch = 0;  ///< the last epoch that the member was told of
+    Nanoseconds idle{};       ///< for how long the member has only waited, by its last heartbeat
+    std::uint32_t epoch = 0;  ///< the latest epoch that was announced to the member
     std::uint32_t life = 0;   ///< how many processes had the place before
     std::uint64_t step = 0;   ///< the step that the member had reached when it got ready
     bool has_state = false;
@@ -122,16 +122,16 @@ class Coordinator {
     std::uint64_t came_to = 0;    ///< the step that the member would do next, once it is done
     std::int32_t stopped_by = 0;  ///< the signal that stopped the member; 0: it trained to the end
     bool reported = false;
-    bool failed = false;  ///< the member has told why it ends
+    bool failed = false;  ///< the member has reported why it ends
     bool asks = true;     ///< the worker asks before each step
     bool said_bye = false;
-    bool exited = false;               ///< the process has ended, as its agent has told, or the caller some time ago
-    std::optional<Moment> ended = {};  ///< when the caller told that the process had ended
+    bool exited = false;  ///< the process has ended, as its agent has reported, or the caller some time ago
+    std::optional<Moment> ended = {};  ///< when the caller reported the end of the process
   };
-  /// A loss that a role has told of, whose cause is not known yet.
+  /// A loss that a role has reported, and whose cause is not known yet.
   struct Symptom {
     Error error;
-    Peer place;     ///< of the role that told
+    Peer place;     ///< of the role that reported it
     Moment graced;  ///< when the grace ends: a member that is heard later is not the lost one
   };
   /// Why a process that asks for a place may not join yet.
@@ -280,18 +280,18 @@ class Coordinator {
   bool settled_ = true;         ///< it is known which state this epoch continues from
   bool anew_ = false;           ///< this epoch continues from a checkpoint, with new roles
   bool returning_ = false;      ///< the members of the previous coordinator are coming back
-  /// Exits that agents told while members come back, by role: of the role's process, or of an earlier one, whose exit
-  /// the previous coordinator has answered with another start.
+  /// Exits that agents reported while members come back, by role: of the role's process, or of an earlier one, whose
+  /// exit the previous coordinator has answered with another start.
   std::map<Peer, control::RoleExited> early_exits_;
   std::optional<Moment> lost_at_;             ///< the first loss from which the job has not recovered yet
   std::set<Peer> given_up_;                   ///< places of workers, and agents, without which the job continues
   std::set<Peer> resumed_;                    ///< workers that have resumed in this epoch
   std::map<Connection, std::string> former_;  ///< lost processes, whose appends are still written
   std::map<Peer, Waiting> waiting_;           ///< by the place; without agents only
-  Moment told_missing_;                       ///< when a member joined, or people were told which members are missing
+  Moment told_missing_;                       ///< when a member joined, or the missing members were printed
   std::map<Peer, std::uint32_t> joined_;      ///< how many processes have joined, by place
   std::string processors_;                    ///< the last notice of different processors
-  bool told_builds_ = false;                  ///< people were told that builds differ
+  bool told_builds_ = false;                  ///< the difference of builds was printed
 
   // An early end.
   std::int32_t interrupt_signal_ = 0;  ///< the signal that ends the job early; 0: none

@@ -168,7 +168,7 @@ bool Coordinator::still_ends(Peer place) const {
 }
 
 void Coordinator::on(State& from, control::Ready&& message) {
-  if (message.epoch < epoch_) return;  // the member has not heard of this epoch yet
+  if (message.epoch < epoch_) return;  // the member does not know this epoch yet
   if ((from.ready && !from.repeats) || !is_role(from.member.peer.role) || message.epoch > epoch_)
     return fail_job(ErrorKind::protocol, fmt::format("{} said 'ready' out of turn", to_string(from.member)));
   from.member.addresses = std::move(message.addresses);
@@ -225,7 +225,7 @@ std::string Coordinator::missing_servers() const {
                      fmt::join(awaited, " and "));
 }
 
-/// Tells people which members are missing if none has joined for a while.
+/// Prints which members are missing if none has joined for a while.
 void Coordinator::tell_missing() {
   const Nanoseconds patience = std::max<Nanoseconds>(std::chrono::seconds(5), plan_.join_timeout / 6);
   if (phase_ != Phase::joining || returning_ || plan_.agents > 0 || now_ - told_missing_ < patience) return;

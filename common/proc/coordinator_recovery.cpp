@@ -32,8 +32,8 @@ bool Coordinator::symptom_is_open() const {
           }));
 }
 
-/// The job has lost a role, a host, or (as `place` the coordinator) a process that nobody can name. Returns false if
-/// the job cannot continue; `text` may then say why.
+/// The job has lost a role, a host, or (with the coordinator as `place`) a process whose name is unknown. Returns false
+/// if the job cannot continue; `text` may then say why.
 bool Coordinator::continue_without(Peer place, ErrorKind kind, std::string& text) {
   const RecoveryPlan& plan = plan_.recovery;
   if (!plan.possible() || kind != ErrorKind::peer_lost) return false;
@@ -262,7 +262,7 @@ bool Coordinator::state_is_kept() const {
   return true;
 }
 
-/// All survivors have told which state they have: decides from which state the epoch continues.
+/// Called when all survivors have reported their state: decides from which state the epoch continues.
 void Coordinator::settle_epoch() {
   if (!state_is_kept()) return begin_anew();
   settled_ = true;

@@ -103,7 +103,7 @@ void Coordinator::end_returns() {
   start_wanted();
 }
 
-/// Adds a role that the previous coordinator had told the end of the job, and that has exited.
+/// Adds a role that has exited after the previous coordinator had reported the end of the job to it.
 void Coordinator::add_ended(Peer place, std::uint32_t pid) {
   State& state = members_[place];
   state.member.peer = place;

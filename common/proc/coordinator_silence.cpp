@@ -1,4 +1,4 @@
-// How a coordinator notices that members are lost whose loss nobody tells.
+// Detects lost members whose loss no message reports.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -22,8 +22,8 @@ void Coordinator::stood_still(Nanoseconds late, Moment now) {
 }
 
 /// An agent may stand still (Ctrl-Z in its terminal) while its roles run: they would have ended with its process. The
-/// agent counts as lost once one of its roles is missing, because nobody could start that role again or tell how it
-/// ended. An agent without roles counts as lost at once, as one of a table's rows may have none for it.
+/// agent counts as lost once one of its roles is missing, because no other process could start that role again or
+/// report how it ended. An agent without roles counts as lost at once; a row of a table may have no role for an agent.
 bool Coordinator::roles_live(Peer agent) const {
   const std::vector<Peer> roles = roles_of_agent(plan_, agent.rank);
   return !roles.empty() && std::all_of(roles.begin(), roles.end(), [&](Peer place) {

@@ -6,8 +6,8 @@
 
 namespace psring::net {
 
-/// Tells for how long a member has only waited: its thread asks in every wait, at least every 100 ms, whether the job
-/// goes on (ControlLink::check), and no byte has arrived meanwhile. A member that computes or writes a file is not
+/// Measures for how long a member has only waited: its thread asks in every wait, at least every 100 ms, whether the
+/// job goes on (ControlLink::check), and no byte has arrived meanwhile. A member that computes or writes a file is not
 /// idle. A pure state machine in time.
 class IdleWatch {
  public:

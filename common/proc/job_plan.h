@@ -49,7 +49,7 @@ struct RecoveryPlan {
   bool possible() const { return max_restarts > 0 || min_workers > 0; }
 };
 
-/// The members of a job, the text that they are told, and the times that the coordinator waits for them.
+/// The members of a job, the text that they receive, and the times that the coordinator waits for them.
 struct JobPlan {
   std::uint32_t workers = 1;
   std::uint32_t servers = 0;  ///< processes; with replicas, the second half are the replicas of the first half
@@ -59,7 +59,7 @@ struct JobPlan {
   std::uint32_t colocated = 0;   ///< servers that run in workers' processes, which start them; the last ranks
   bool own_steps = false;        ///< workers do not wait for each other (ssp, asp)
   BuildId build = {};            ///< of the coordinator
-  bool same_build = false;       ///< members of another build are refused, not only told of
+  bool same_build = false;       ///< members of another build are refused; otherwise a warning names them
   bool more = false;             ///< another job follows at the same endpoint: agents stay for it
   std::string job;               ///< JSON, handed to every member
   Nanoseconds join_timeout = std::chrono::seconds(30);  ///< for all members to join and be ready

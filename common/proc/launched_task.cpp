@@ -36,7 +36,7 @@ struct Launcher {
   Names here = {};       ///< rank among the tasks of this host
   Names size_here = {};  ///< tasks of this host, or of each host if `node` tells which of them is this one
   Names node = {};
-  Names nodes = {};  ///< the number of hosts, where `size_here` is not told
+  Names nodes = {};  ///< the number of hosts, if the launcher does not give `size_here`
   Names hosts = {};  ///< the names of all hosts
   Names job = {};    ///< the name of the start; must tell two starts apart
   Names marks = {};  ///< variables that show a task, beside `rank` and `here`
@@ -159,7 +159,7 @@ LaunchedTask checked(LaunchedTask task) {
 }
 
 std::size_t tasks_here(const Launcher& launcher, const Environment& environment, const LaunchedTask& task) {
-  if (launcher.nodes[0] != nullptr) {  // how the tasks are spread over several hosts is not told
+  if (launcher.nodes[0] != nullptr) {  // the launcher does not give the distribution of the tasks over hosts
     const std::size_t nodes = std::max<std::size_t>(number_in(environment, launcher.nodes), 1);
     return std::min(task.tasks, std::max<std::size_t>((task.tasks + nodes - 1) / nodes, task.here + 1));
   }

@@ -32,7 +32,7 @@ struct LaunchedTask {
   std::size_t tasks = 1;       ///< all tasks
   std::uint32_t here = 0;      ///< rank among the tasks of this host
   std::size_t tasks_here = 1;  ///< tasks of this host
-  /// Equal for the tasks of one start, and for no others: "slurm-17.0-0". "" if the launcher tells none.
+  /// Equal for the tasks of one start, and for no others: "slurm-17.0-0". "" if the launcher gives none.
   std::string name = {};
   std::vector<std::string> other_nodes = {};  ///< names of the other hosts, as far as the launcher tells them
   bool has_store = false;                     ///< the launcher itself listens at MASTER_ADDR:MASTER_PORT

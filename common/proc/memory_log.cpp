@@ -17,7 +17,7 @@ namespace {
 constexpr auto kLook = std::chrono::milliseconds(50);
 constexpr int kLooksALine = 20;
 
-/// The system's counts of this process's memory, in bytes; none if the system does not tell.
+/// The system's counts of this process's memory, in bytes; empty if the system does not report them.
 struct SystemMemory {
   std::optional<std::uint64_t> resident;
   std::optional<std::uint64_t> proportional;  ///< a page that n processes map counts as 1/n

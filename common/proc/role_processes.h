@@ -10,8 +10,8 @@
 
 namespace psring::net {
 
-/// The processes of a job's roles, as far as their agents have told: which run, which have been told to end, and which
-/// are to be started. A place is the role and rank that a process is started with. A pure state machine, a part of
+/// The processes of a job's roles, by the reports of their agents: which run, which were ordered to end, and which are
+/// to be started. A place is the role and rank that a process is started with. A pure state machine, a part of
 /// Coordinator.
 ///
 /// A place that is started again passes these states: running -> ending (if the process still ran) -> wanted ->
@@ -19,9 +19,9 @@ namespace psring::net {
 class RoleProcesses {
  public:
   enum class Exit : std::uint8_t {
-    expected,    ///< the process had been told to end
+    expected,    ///< the process had the order to end
     unexpected,  ///< the process ended by itself
-    repeated,    ///< the exit was told before
+    repeated,    ///< the exit was reported before
   };
 
   bool running(Peer place) const { return running_.contains(place); }
@@ -35,7 +35,7 @@ class RoleProcesses {
 
   /// The processes of these places were started.
   void started(const std::vector<Peer>& places) { running_.insert(places.begin(), places.end()); }
-  /// The process has to end. Returns true if it runs, so that its agent has to be told.
+  /// The process has to end. Returns true if it runs, so that its agent needs the order.
   bool end(Peer place);
   /// The place needs a process: `start` returns it once the previous process has ended.
   void want(Peer place) { wanted_.insert(place); }
@@ -43,7 +43,7 @@ class RoleProcesses {
   void give_up(Peer place) { wanted_.erase(place); }
   /// The process is gone together with its host.
   void forget(Peer place) { running_.erase(place); }
-  /// An agent told of an exit. `absent`: the process was told to end, but did not run any more.
+  /// An agent reported an exit. `absent`: the process had the order to end, but did not run any more.
   Exit exited(Peer place, std::uint32_t pid, bool absent);
   /// Returns the wanted places that can be started now, and counts them as running: their previous processes have
   /// ended, and `may_start` allows them.

@@ -11,14 +11,14 @@
 
 namespace psring {
 
-/// Tells the coordinator of the signals of a server's or worker's process, from a thread of its own. The first signal
+/// Reports the signals of a server's or worker's process to the coordinator, from a thread of its own. The first signal
 /// ends the job after the current step, the second request (net::StopRequests) ends job and process at once. After the
 /// job has failed, the first signal ends the process. If the process still lives 4 s after the job has failed, because
 /// it computes, the thread ends it: a role that was started by hand has no agent to do so.
 class SignalRelay {
  public:
-  /// `leaves`: the first signal ends this process at once, and the job is not told. REQUIRES: both outlive it, and the
-  /// thread alone takes the signals.
+  /// `leaves`: the first signal ends this process at once, without a report to the job. REQUIRES: both outlive it, and
+  /// the thread alone takes the signals.
   SignalRelay(SignalWatch& signals, net::ControlLink& link, const Clock& clock, bool leaves = false);
   ~SignalRelay();
   SignalRelay(const SignalRelay&) = delete;
