@@ -75,9 +75,9 @@ class ClientProtocol {
   bool arrived(std::size_t unit) const;
   /// Are values of the unit awaited?
   bool pulling(std::size_t unit) const { return units_[unit].missing > 0; }
-  /// The version that all of the unit's pieces have at their servers, as far as these told.
+  /// The version that all pieces of the unit have at their servers, as far as the servers have reported it.
   std::uint64_t heard(std::size_t unit) const;
-  /// The staleness of this worker's gradients that servers have told, summed over pieces since the last call.
+  /// The reported staleness of this worker's gradients, summed over pieces since the last call.
   struct Staleness {
     std::uint64_t sum = 0;
     std::uint64_t updates = 0;

@@ -24,14 +24,15 @@ class ErrorFeedback {
   ErrorFeedback(const Layout& layout, MemoryLedger& ledger, Device* device = nullptr);
 
   /// Gradients are scaled with the losses; `skips`: steps may be skipped. `scaler` is asked when a step's first
-  /// gradient is added: it has heard of every step before. The residual is then multiplied when the scale changes, and
-  /// a step that is skipped leaves it as it was, for which it is kept twice. The same holds for a step in which this
-  /// worker's own gradients were not finite, though the aggregation rule may have made a finite one of all.
+  /// gradient is added. It knows the outcome of every earlier step by then. The residual is then multiplied when the
+  /// scale changes, and a step that is skipped leaves it as it was, for which it is kept twice. The same holds for a
+  /// step in which this worker's own gradients were not finite, though the aggregation rule may have made a finite one
+  /// of all.
   void follow(std::function<optim::LossScaler()> scaler, bool skips);
   /// Returns the residual of a unit's range plus the gradient. The caller encodes these values, then subtracts the
   /// values that a receiver decodes.
   Elements add(std::size_t unit, Range range, std::uint64_t step, std::size_t micro, ConstElements gradient);
-  /// Ends the step whose gradients were added last. REQUIRES: `scaler` has heard of it.
+  /// Ends the step whose gradients were added last. REQUIRES: `scaler` knows the outcome of that step.
   void settle();
 
   /// The residual of a trained unit. Between two steps, after settle, it is this worker's state.

@@ -111,7 +111,8 @@ void MetricsWriter::on_step(const StepReport& report) {
   if (const std::size_t every = member_.job().checkpoint_every; every != 0 && (report.step + 1) % every == 0) store();
 }
 
-/// A run that goes on from a checkpoint does not make the steps before it again: their lines are written first.
+/// A run that continues from a checkpoint does not repeat the earlier steps, so their lines are written before the
+/// checkpoint.
 void MetricsWriter::store() {
   flush();
   try {

@@ -40,7 +40,7 @@ ring::PlannedRanks planned_ranks(const JobOptions& job, const std::vector<std::s
   return ranks;
 }
 
-/// Cuts the setup's units among other owners, until it goes.
+/// Cuts the setup's units among other owners during its lifetime.
 class CutAmong {
  public:
   CutAmong(TrainSetup& setup, std::size_t owners) : setup_(setup), before_(setup.layout().owners) {
@@ -55,7 +55,7 @@ class CutAmong {
   const std::size_t before_;
 };
 
-/// Gives the setup the parts of workers, one after the other, and the whole model again when it goes.
+/// Gives the setup the parts of workers, one after the other, and the whole model again in the destructor.
 class TakeParts {
  public:
   explicit TakeParts(TrainSetup& setup) : setup_(setup) {}

@@ -308,8 +308,8 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
 net::control::Interruption run_worker(const RoleOptions& options, const Registries& registries,
                                       const optim::OptimizerRegistry& optimizers,
                                       const std::function<void(Membership&)>& run_server) {
-  // A server in this process reads pushes where they lie, to its end; that comes once the coordinator has heard how
-  // the worker's came.
+  // A server in this process reads pushes in place until the server ends. It ends after the coordinator has received
+  // the worker's outcome.
   std::shared_ptr<Arena> arena;
   OwnServer server;
   const auto interruption = run_role(options, net::Role::worker, [&](Membership& member) -> Life {

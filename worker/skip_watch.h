@@ -15,8 +15,8 @@ class SkipWatch {
   static constexpr std::size_t kSteps = 100;
   static constexpr std::uint64_t kMostSkipped = 95;
 
-  /// `step` begins, and `scaler` has heard of all before; any number of times a step. Throws data if more than
-  /// kMostSkipped of the last kSteps steps were skipped.
+  /// Called when `step` begins and `scaler` knows the outcome of all earlier steps; any number of times in a step.
+  /// Throws data if more than kMostSkipped of the last kSteps steps were skipped.
   void look(std::uint64_t step, const optim::LossScaler& scaler);
 
  private:

@@ -247,7 +247,7 @@ void Trainer::pass_without_computing(Pass pass, const MicroBatch& batch) {
   });
 }
 
-/// A job that goes on after a loss may come again to a step that was saved.
+/// A job that continues after a loss may reach a saved step again.
 void Trainer::save(std::uint64_t step) {
   const Events::Span span(world_.events, {.name = "save"});
   parts_.strategy.quiesce();

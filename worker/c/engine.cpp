@@ -37,7 +37,7 @@ void Engine::Enter::take() {
   --engine_.entering_;
 }
 
-/// A leader that made way goes on once nobody wants the lock.
+/// A leader that made way continues once no thread wants the lock.
 void Engine::Enter::give() {
   if (engine_.leading_) engine_.left_.notify_all();
   lock_.unlock();

@@ -73,7 +73,7 @@ Job::~Job() {
   member_.link().on_change({});
   try {
     if (!left_) engine_->check();
-  } catch (const Error& error) {  // the coordinator is told why this worker leaves
+  } catch (const Error& error) {  // reports to the coordinator why this worker leaves
     member_.link().fail(error);
   }
   engine_.reset();
@@ -170,7 +170,7 @@ bool Job::leave(Moment until) {
     left_ = leave_with_all(until);
     if (left_) end_vector();
     return left_;
-  } catch (const Error& error) {  // the job has failed: nobody waits for this worker any more
+  } catch (const Error& error) {  // the job has failed: no process waits for this worker any more
     member_.link().fail(error);
     member_.link().leave();
     end_vector();

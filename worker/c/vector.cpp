@@ -181,7 +181,8 @@ void Vector::begin(std::size_t unit, float* values) {
   });
 }
 
-/// A worker that runs ahead of the slowest has to see where that one is before it goes on: its last pull says so.
+/// A worker that runs ahead of the slowest worker has to know the position of that worker before it goes on. The last
+/// pull gives it.
 void Vector::check_push(std::size_t unit, std::uint64_t step) const {
   require_agreed();
   check_begun(unit);

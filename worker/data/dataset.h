@@ -41,7 +41,7 @@ struct DataSplit {
   /// Returns a line that is another one for other data (fingerprint.h), which checkpoints hold. Called while both
   /// splits live. Null: not known, and a run that continues is not checked.
   std::function<std::string()> fingerprint = {};
-  /// A line that is another one for another tokenizer; "": not known, or the data has none.
+  /// A line that differs between tokenizers; "": not known, or the data has no tokenizer.
   std::string tokenizer = {};
 };
 

@@ -6,7 +6,8 @@
 
 namespace psring::worker {
 
-/// Records which trained units' gradients came in a step: the other processes wait for every one of them.
+/// Records the trained units whose gradients were handed over in a step, because the other processes wait for every one
+/// of them.
 class ReadyUnits {
  public:
   explicit ReadyUnits(const Layout& layout) : layout_(layout), ready_(layout.units.size(), false) {}

@@ -34,9 +34,9 @@ std::unique_ptr<ServerLink> make_direct_link(const World& world);
 
 /// Copies between a GPU and the host: a gradient is copied to the host while backward goes on, and pushed once it is
 /// there; values are copied to the GPU as soon as they have come, in the order of the units, and computation with them
-/// is queued behind the copy. If servers share the host's memory, they read and write the very bytes that are copied.
-/// The staging buffers are UnitBuffers::staged_parameters and staged_gradients; codes have a buffer of their own.
-/// REQUIRES: World::stages(), and an arena.
+/// is queued behind the copy. If servers share the host's memory, they read and write the copied bytes in place. The
+/// staging buffers are UnitBuffers::staged_parameters and staged_gradients; codes have a buffer of their own. REQUIRES:
+/// World::stages(), and an arena.
 std::unique_ptr<ServerLink> make_staged_link(const Plan& plan, const World& world);
 
 /// Pushes the compressor's codes in place of gradients.

@@ -65,7 +65,7 @@ void Servers::drain() {
   drained_ += world_.clock.now() - start;
 }
 
-/// A worker that was too late for an update goes on where all servers are.
+/// A worker that was too late for an update continues at the step that all servers have reached.
 Step Servers::furthest(Step after) {
   std::uint64_t all = kFinalVersion;
   for (const UnitId unit : plan_.layout.trained()) all = std::min(all, world_.client->heard(unit));

@@ -75,7 +75,7 @@ class Servers final : public Peers {
   std::vector<std::vector<float>> initial_;  ///< values of a file, while they may be on their way
   bool left_ = false;
   optim::LossScaler scaler_;
-  std::uint64_t steps_told_ = 0;  ///< steps that scaler_ has heard of
+  std::uint64_t steps_told_ = 0;  ///< steps whose outcome scaler_ knows
   Nanoseconds drained_{0};        ///< time spent in drain
 };
 

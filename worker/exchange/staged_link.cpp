@@ -108,7 +108,7 @@ void StagedLink::push(UnitId unit, std::uint64_t step, ConstElements gradient, s
   depart(unit, gradient, [=, this](ConstElements staged) { world_.client->push(unit, step, staged, micro); });
 }
 
-/// The answer comes after the unit's backward pass, and nobody reads the unit's buffers before waiting for it.
+/// The answer comes after the unit's backward pass, and no code reads the unit's buffers before waiting for it.
 void StagedLink::push_pull(UnitId unit, std::uint64_t step, ConstElements gradient, Elements into) {
   const UnitBuffers& of = buffers(unit);
   const Elements answer = into.data() == of.gradients.data() ? of.staged_gradients : of.staged_parameters;
