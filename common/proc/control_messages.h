@@ -169,7 +169,7 @@ struct Interrupt {  ///< M: a process of the job got this signal: the job has to
   std::int32_t signal = 0;
   bool at_once = false;  ///< the job has to end now instead
 };
-struct Pause {  ///< C to a worker: begin no further step before the order where to stop
+struct Pause {  ///< C to a worker: begin no further step until the stopping point arrives
   std::uint32_t epoch = 0;
   std::int32_t signal = 0;
 };

@@ -18,9 +18,9 @@ namespace psring::net {
 
 /// The two sides of ending a job early, as pure state machines. All workers of a bsp job have to end before the same
 /// step, while each of them is somewhere in a step or between two steps. So the coordinator asks all workers to pause.
-/// Each worker answers at once with the first point that it has not passed, and begins nothing before the order where
-/// to stop. The latest answer is a point that all workers can reach and that no worker has passed. A paused worker
-/// completes its current step, or piece of an evaluation, so no other worker waits in vain.
+/// Each worker answers at once with the first point that it has not passed, and begins nothing until it receives the
+/// stopping point. The latest answer is a point that all workers can reach and that no worker has passed. A paused
+/// worker completes its current step, or piece of an evaluation, so no other worker waits in vain.
 
 /// A moment at which a worker can end: before a step, or before a piece of the evaluation that precedes the step.
 /// Points are ordered as a worker comes to them.
@@ -46,8 +46,8 @@ class StepGate {
         point.piece == StopPoint::kNoPiece ? StopPoint{point.step + 1, 0} : StopPoint{point.step, point.piece + 1};
     return Turn::go;
   }
-  /// The worker begins nothing before the order where to stop. Returns the first point that the worker has not passed,
-  /// or the point of the order.
+  /// The worker begins nothing until it receives the stopping point. Returns the first point that the worker has not
+  /// passed, or the stopping point.
   StopPoint pause() {
     paused_ = true;
     return stop_.value_or(unbegun_);

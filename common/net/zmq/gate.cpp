@@ -98,8 +98,8 @@ void ZmqGate::serve(const std::stop_token& stop) {
     const Moment next = strangers_.empty() ? kNever : strangers_.front().deadline;
     zmq_poll(items, 3, poll_milliseconds(clock.now(), next));
     const Moment now = clock.now();
-    // `turn_away` reads `verdicts_` after bytes were counted: a client that may send more was trusted before it learned
-    // so.
+    // `turn_away` reads `verdicts_` after bytes were counted: a client that may send more was trusted before it got the
+    // answer.
     poll_arrivals();
     take_events(now);
     turn_away(now);
