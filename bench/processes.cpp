@@ -1,33 +1,14 @@
-#include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <system_error>
 
 #include <fmt/format.h>
-#include <stdlib.h>
 
 #include <psring/bench/processes.h>
-#include <psring/common/base/error.h>
 #include <psring/common/net/key.h>
 #include <psring/common/proc/coordinator_process.h>
 
 namespace psring::bench {
-namespace {
 
-std::filesystem::path make_folder() {
-  std::string name = (std::filesystem::temp_directory_path() / "psring-bench-XXXXXX").string();
-  if (::mkdtemp(name.data()) == nullptr) fail(ErrorKind::data, "{}: {}", name, std::strerror(errno));
-  return name;
-}
-
-}  // namespace
-
-BenchFolder::BenchFolder() : path_(make_folder()) { net::JobKey::generate().save(key_file()); }
-
-BenchFolder::~BenchFolder() {
-  std::error_code ignored;
-  std::filesystem::remove_all(path_, ignored);
-}
+BenchFolder::BenchFolder() : folder_("psring-bench") { net::JobKey::generate().save(key_file()); }
 
 Servers::Servers() : cluster_(folder_.path(), clock_) {}
 

@@ -6,24 +6,22 @@
 
 #include <psring/bench/exchange.h>
 #include <psring/common/base/clock.h>
+#include <psring/common/base/temporary_folder.h>
 #include <psring/common/proc/local_cluster.h>
 
 namespace psring::bench {
 
-/// A temporary folder of the benchmark, which contains a job's key. The destructor removes it.
+/// A temporary folder of the benchmark, which contains a job's key.
 class BenchFolder {
  public:
   BenchFolder();
-  ~BenchFolder();
-  BenchFolder(const BenchFolder&) = delete;
-  BenchFolder& operator=(const BenchFolder&) = delete;
 
-  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& path() const { return folder_.path(); }
   std::string key_file() const { return file("job.key"); }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
+  std::string file(const std::string& name) const { return (path() / name).string(); }
 
  private:
-  std::filesystem::path path_;
+  const TemporaryFolder folder_;
 };
 
 /// The server processes of a benchmark: this program with the hidden subcommand `serve`. The destructor ends them and

@@ -3,22 +3,20 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include <signal.h>
 #include <version.h>
 
-#include <psring/cli/check/apart.h>
-#include <psring/cli/check/marks.h>
-#include <psring/cli/check/solution.h>
-#include <psring/cli/check/start.h>
-#include <psring/cli/check/temporary_folder.h>
+#include <psring/cli/check/exercises.h>
 #include <psring/cli/commands.h>
 #include <psring/cli/language.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/standard_files.h>
+#include <psring/common/base/temporary_folder.h>
 #include <psring/common/proc/signal_watch.h>
 #include <psring/view/page.h>
 
@@ -104,14 +102,6 @@ std::string unfinished(const std::optional<ProcessExit>& exit, const CheckFlags&
   return say(language, Text{"the code ended the process with status {}", "代码以状态 {} 结束了进程"}, exit->status);
 }
 
-/// Says which check has to pass first.
-std::string not_reached(const Exercise& exercise, const Check& check, const Marks& marks, Language language) {
-  const std::size_t need = *std::find_if_not(check.needs.begin(), check.needs.end(),
-                                             [&](std::size_t earlier) { return marks.passed(earlier); });
-  return say(language, Text{"not reached: '{}' has to pass first", "没有进行：要先通过“{}”"},
-             exercise.checks[need].name.in(language));
-}
-
 /// The line below a check's name; "": none.
 std::string explain_mark(const Exercise& exercise, std::size_t i, const Marks& marks, Language language) {
   const Check& check = exercise.checks[i];
@@ -119,7 +109,8 @@ std::string explain_mark(const Exercise& exercise, std::size_t i, const Marks& m
     case Marks::State::refused:
       return marks.by_check[i].text;
     case Marks::State::not_reached:
-      return not_reached(exercise, check, marks, language);
+      return say(language, Text{"not reached: '{}' has to pass first", "没有进行：要先通过“{}”"},
+                 exercise.checks[*check.need].name.in(language));
     case Marks::State::not_run:
       return say(language, Text{"not run", "没有运行"});
     case Marks::State::running:
@@ -134,7 +125,7 @@ std::string explain_mark(const Exercise& exercise, std::size_t i, const Marks& m
 
 void print_marks(const Exercise& exercise, const Marks& marks, const std::string& unfinished_text, Language language) {
   const bool none = points_of(exercise, marks).reached == 0;
-  bool ended_between_checks = !marks.ended && !marks.running();
+  bool ended_between_checks = !marks.ended && marks.count(Marks::State::running) == 0;
   for (std::size_t i = 0; i < exercise.checks.size(); ++i) {
     const Check& check = exercise.checks[i];
     const Marks::State state = marks.by_check[i].state;
@@ -174,6 +165,41 @@ fs::path solution_file(const Exercise& exercise, const std::string& given) {
   return file;
 }
 
+/// Replaces each link [words](../path) by: words (path from the source tree's root).
+std::string without_outer_links(std::string_view text, const fs::path& folder) {
+  std::string result;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t open = text.find('[', at);
+    const std::size_t middle = text.find("](../", open);
+    const std::size_t end = text.find(')', middle);
+    if (end == std::string_view::npos) return result.append(text.substr(at));
+    // An earlier bracket belongs to a link within the folder, or to no link.
+    const std::size_t words = text.rfind('[', middle);
+    const fs::path target = folder / text.substr(middle + 2, end - middle - 2);
+    result.append(text.substr(at, words - at)).append(text.substr(words + 1, middle - words - 1));
+    result.append(" (").append(target.lexically_normal().string()).append(")");
+    at = end + 1;
+  }
+  return result;
+}
+
+/// Writes an exercise's texts and its starting file to a new folder. Links of the texts that lead out of the exercise's
+/// folder become paths from psring's source tree. Throws usage if `folder` exists, data if it cannot be written.
+void copy_exercise(const Exercise& exercise, const fs::path& folder) {
+  std::error_code error;
+  if (fs::exists(folder, error))
+    fail(ErrorKind::usage, "--start {}: it exists already; name a new folder", folder.string());
+  fs::create_directories(folder, error);
+  if (error) fail(ErrorKind::data, "{}: cannot create the folder: {}", folder.string(), error.message());
+  for (const view::SourceText& each : exercise_texts()) {
+    const fs::path path(each.path);
+    if (path.parent_path() != exercise.folder()) continue;
+    const bool page = path.extension() == ".md";
+    write_whole((folder / path.filename()).string(),
+                page ? without_outer_links(each.text, path.parent_path()) : std::string(each.text));
+  }
+}
+
 int start(const Exercise& exercise, const CheckFlags& flags, Language language) {
   if (!flags.file.empty())
     fail(ErrorKind::usage, "--start copies an exercise and marks no file: leave out '{}' or --start", flags.file);
@@ -208,7 +234,7 @@ int check(const CheckFlags& flags, const Invocation& invocation) {
   print_marks(exercise, marks, unfinished(exit, flags, language), language);
   const Points points = points_of(exercise, marks);
   out::print("{}\n", say(language, Text{"{} of {} points", "{} / {} 分"}, points.reached, points.all));
-  if (marks.all_passed()) return 0;
+  if (marks.count(Marks::State::passed) == exercise.checks.size()) return 0;
   if (const Json scene = read_scene(folder.path()); !scene.is_null()) {
     const std::string page = flags.scene.empty() ? (file.parent_path() / kPage).string() : flags.scene;
     write_scene(scene, page, invocation);

@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include <psring/cli/check/temporary_folder.h>
 #include <psring/cli/ending.h>
 #include <psring/cli/help.h>
 #include <psring/cli/launch.h>
@@ -21,6 +20,7 @@
 #include <psring/common/base/fd.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/standard_files.h>
+#include <psring/common/base/temporary_folder.h>
 #include <psring/common/net/host.h>
 #include <psring/common/net/key.h>
 #include <psring/common/proc/agent.h>

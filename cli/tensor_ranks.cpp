@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 #include <signal.h>
 
-#include <psring/cli/check/temporary_folder.h>
 #include <psring/cli/tensor_ranks.h>
+#include <psring/common/base/temporary_folder.h>
 #include <psring/common/net/key.h>
 #include <psring/common/net/unix_socket.h>
 #include <psring/ring/shm/group.h>

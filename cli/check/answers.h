@@ -1,7 +1,7 @@
 #pragma once
 
-#include <filesystem>
-#include <map>
+#include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -9,21 +9,27 @@
 
 namespace psring::cli {
 
-/// A file of lines `name = value`; a # begins a comment.
-class Answers {
- public:
-  /// Refuses a line of another form, a name that is not in `names`, and a second line of one name.
-  static Answers read(const Submission& submission, const std::vector<std::string>& names);
+/// The answer to a question.
+struct Answer {
+  std::string name;  ///< of the question
+  std::string text;
 
-  /// The answer of this name. Refuses the submission if the line is missing, or is still '?'.
-  std::string text(const Submission& submission, const std::string& name) const;
-  double number(const Submission& submission, const std::string& name) const;
-
-  /// The check that the file can be read, which every check of an answer needs.
-  static Check form_check(const std::vector<std::string>& names);
-
- private:
-  std::map<std::string, std::string> values_;
+  /// Refuses an answer that is no number.
+  double number() const;
 };
+
+/// A question of an exercise whose file has a line `name = value` for each; a # begins a comment.
+struct Question {
+  std::string name;
+  Text title;
+  unsigned points;
+  std::function<void(const Submission&, const Answer&)> judge;  ///< refuses a wrong answer
+  std::size_t need = 0;                                         ///< see Check; 0: the lines' form
+  bool kept = false;
+};
+
+/// The checks of such an exercise. The first refuses a line of another form, a name without a question, and a second
+/// answer to a question; it has no points. The others, one for each question, also refuse an answer that is missing.
+std::vector<Check> answer_checks(const std::vector<Question>& questions);
 
 }  // namespace psring::cli

@@ -1,8 +1,6 @@
 // Exercise 03: buckets, and all-reduces that overlap with backward.
 #include <algorithm>
-#include <limits>
 
-#include <psring/cli/check/exercises.h>
 #include <psring/cli/check/training.h>
 
 namespace psring::cli {
@@ -12,67 +10,40 @@ constexpr std::size_t kLayers = 24;
 constexpr double kMost = 1.2;  ///< times the best exposed communication
 
 /// Small layers at the end, as in many models, and a link that is slower than backward.
-TrainingOptions slow_link() {
+TrainingOptions slow_link(std::size_t steps) {
   TrainingOptions options;
   options.layers.assign(kLayers, 4000);
-  for (std::size_t layer = kLayers - 8; layer < kLayers; ++layer) options.layers[layer] = 1000;
+  std::fill(options.layers.end() - 8, options.layers.end(), std::size_t{1000});
+  options.steps = steps;
   options.link = {1e9, std::chrono::microseconds(50)};
   options.elements_per_second = 4e7;
   options.start_cost = std::chrono::microseconds(100);
   return options;
 }
 
-/// A step with buckets of at least `most` elements, filled from the last layer on, each started when it is full.
-void bucketed_step(exercise::Worker& worker, std::size_t most) {
-  struct Bucket {
-    std::size_t first;
-    std::size_t last;
-    exercise::Operation operation;
-  };
-  std::vector<Bucket> buckets;
-  worker.forward();
-  for (std::size_t layer = worker.layers(), last = layer; layer-- > 0;) {
-    worker.backward(layer);
-    const std::span<float> values = worker.gradients(layer, last);
-    if (values.size() < most && layer > 0) continue;
-    buckets.push_back({layer, last, worker.start_all_reduce(values)});
-    last = layer;
-  }
-  for (const Bucket& bucket : buckets) {
-    worker.wait(bucket.operation);
-    const std::span<float> gradients = worker.gradients(bucket.first, bucket.last);
-    const std::span<float> parameters = worker.parameters(bucket.first, bucket.last);
-    for (std::size_t i = 0; i < gradients.size(); ++i)
-      parameters[i] -= worker.learning_rate() * gradients[i] / static_cast<float>(worker.size());
-  }
-}
-
 Nanoseconds longest(const Trained& trained) {
-  return *std::max_element(trained.exposed.begin(), trained.exposed.end());
+  Nanoseconds longest{0};
+  for (const TrainedWorker& worker : trained.workers) longest = std::max(longest, worker.exposed);
+  return longest;
 }
 
 /// The smallest exposed communication of psring's own buckets, over all sizes.
-Nanoseconds best_exposed(const TrainingOptions& options, Language language) {
+Nanoseconds best_exposed(const TrainingOptions& options) {
   Nanoseconds best = Nanoseconds::max();
   for (std::size_t most = 1000; most <= 32000; most += 1000)
-    best = std::min(best,
-                    longest(train(options, language, [&](exercise::Worker& worker) { bucketed_step(worker, most); })));
+    best = std::min(best, longest(train(options, [&](exercise::Worker& worker) { ddp_step(worker, most); })));
   return best;
 }
 
-void check_steps(const Submission& submission) {
-  TrainingOptions options = slow_link();
-  options.steps = 3;
-  judge_training(submission, options);
-}
+void check_steps(const Submission& submission) { judge_training(submission, slow_link(3)); }
 
 void check_exposed(const Submission& submission) {
-  const TrainingOptions options = slow_link();
-  const Nanoseconds best = best_exposed(options, submission.language);
-  judge_training(submission, options, [&](const Trained& trained) -> std::string {
+  const TrainingOptions options = slow_link(1);
+  const Nanoseconds best = best_exposed(options);
+  judge_training(submission, options, [&](const Trained& trained) {
     const Nanoseconds found = longest(trained);
-    if (seconds(found) <= kMost * seconds(best)) return "";
-    const std::size_t operations = trained.handed[0].size();
+    if (seconds(found) <= kMost * seconds(best)) return;
+    const std::size_t operations = trained.workers[0].handed.size();
     const Text hint = operations == 1 ? Text{"one all-reduce starts when backward has ended, so nothing overlaps",
                                              "唯一的 all-reduce 在反向结束后才启动，没有任何重叠"}
                       : operations >= kLayers || 2 * operations * options.start_cost > found
@@ -82,12 +53,10 @@ void check_exposed(const Submission& submission) {
                           : Text{"{} all-reduces: start each bucket as soon as its gradients are complete, and wait only "
                                  "after backward; the last bucket should be small",
                                  "{} 次 all-reduce：桶的梯度一齐就启动，反向结束后再等待；最后一个桶应当小"};
-    return say(submission.language,
-               Text{"{:.2f} ms of the step are exposed; the best buckets leave {:.2f} ms, and at most {} times that is "
-                    "allowed. ",
-                    "一步中暴露了 {:.2f} ms；最好的桶留下 {:.2f} ms，最多允许它的 {} 倍。"},
-               seconds(found) * 1e3, seconds(best) * 1e3, kMost) +
-           say(submission.language, hint, operations);
+    refuse({"{:.2f} ms of the step are exposed; the best buckets leave {:.2f} ms, and at most {} times that is "
+            "allowed. {}",
+            "一步中暴露了 {:.2f} ms；最好的桶留下 {:.2f} ms，最多允许它的 {} 倍。{}"},
+           seconds(found) * 1e3, seconds(best) * 1e3, kMost, Message(hint, operations));
   });
 }
 
@@ -102,7 +71,7 @@ Exercise buckets_exercise() {
            {{"exposed communication of at most 1.2 times the best", "暴露的通信不超过最好结果的 1.2 倍"},
             60,
             check_exposed,
-            {0}}}};
+            0}}};
 }
 
 }  // namespace psring::cli

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <psring/cli/check/jobs.h>
+#include <psring/cli/job_memory.h>
 #include <psring/cli/resolve.h>
 #include <psring/cli/set_up.h>
 #include <psring/common/base/error.h>
@@ -22,6 +23,12 @@ Entry exercise_job(const App& app, const std::string& strategy, options::Given g
   Entry entry{strategy, resolve(given, strategy, *kind, &left_out, true), kind};
   set_up(entry.job, app);
   return entry;
+}
+
+exercise::MemoryBytes booked_bytes(const App& app, const std::string& strategy, options::Given given) {
+  given["model"] = kBookedModel;
+  std::map<Category, std::uint64_t> booked = job_memory(exercise_job(app, strategy, given).job, 1, app).worker;
+  return {booked[Category::parameters], booked[Category::gradients], booked[Category::optimizer]};
 }
 
 Json play_exercise(const App& app, const std::string& strategy, const options::Given& given) {

@@ -1,4 +1,3 @@
-#include <map>
 #include <numeric>
 #include <utility>
 
@@ -26,7 +25,7 @@ std::vector<std::size_t> places(std::size_t ranks) {
 /// A run of all ranks, and what it leaves.
 class Run {
  public:
-  Run(const RanksOptions& options, Language language) : options_(options), language_(language) {}
+  explicit Run(const RanksOptions& options) : options_(options) {}
 
   RanksEnd run(const std::function<void(RankSide&)>& body) {
     net::SimulatedNetwork::Options network_options{
@@ -34,8 +33,9 @@ class Run {
     if (options_.record) network_options.listener = &recorder_;
     net::SimulatedNetwork network(network_options);
     network.run([&](std::size_t rank) { run_rank(network, rank, body); });
-    for (const auto& [rank, waits] : deadlocked_)
-      if (end_.thrown.empty()) end_.deadlock += (end_.deadlock.empty() ? "" : say(language_, Text{"; ", "；"})) + waits;
+    if (end_.thrown.empty())
+      for (const auto& [rank, waits] : deadlocked_)
+        end_.deadlock = end_.deadlock.empty() ? waits : Message({"{}; {}", "{}；{}"}, end_.deadlock, waits);
     if (options_.record) end_.scene = scene();
     return std::move(end_);
   }
@@ -78,10 +78,9 @@ class Run {
   /// One rank at a time runs, so the first error is the cause of the others.
   void failed(const RankSide& side, bool timeout, const char* message) {
     if (timeout) {
-      deadlocked_[side.rank] =
-          say(language_, Text{"rank {} waits in {}", "rank {} 等在 {}"}, side.rank, side.waits_for);
+      deadlocked_[side.rank] = {{"rank {} waits in {}", "rank {} 等在 {}"}, side.rank, side.waits_for};
     } else if (end_.thrown.empty() && deadlocked_.empty()) {
-      end_.thrown = say(language_, Text{"rank {}: {}", "rank {}：{}"}, side.rank, message);
+      end_.thrown = {{"rank {}: {}", "rank {}：{}"}, side.rank, message};
     }
   }
 
@@ -95,26 +94,17 @@ class Run {
     return kept;
   }
 
-  Json ownership() const {
-    const char* const state = options_.vectors_only ? "none" : "whole";
-    return {{"workers", options_.ranks},
-            {"servers", 0},
-            {"colocated", 0},
-            {"parts", options_.ranks},
-            {"worker", {{"parameters", state}, {"gradients", "whole"}, {"optimizer", "none"}}}};
-  }
-
   Json scene() const {
     JobOptions job;
     job.strategy = "ddp";
     job.workers = options_.ranks;
     job.steps = 1;
     Json units = Json::array();
-    for (const UnitLayout& unit : options_.units)
-      units.push_back({{"name", unit.name},
-                       {"elements", unit.elements},
-                       {"parameter_bytes", unit.elements * sizeof(float)},
-                       {"gradient_bytes", unit.elements * sizeof(float)},
+    for (const auto& [name, elements] : options_.units)
+      units.push_back({{"name", name},
+                       {"elements", elements},
+                       {"parameter_bytes", elements * sizeof(float)},
+                       {"gradient_bytes", elements * sizeof(float)},
                        {"trained", true},
                        {"layers", Json::array()}});
     Json processes = Json::array();
@@ -123,32 +113,36 @@ class Run {
                            {"role", "worker"},
                            {"rank", rank},
                            {"sent", recorder_.sent()[rank]}});
-    Json happened = events();
-    Json json = {{"label", options_.label},
-                 {"strategy", job.strategy},
-                 {"job", Json::parse(to_json(job))},
-                 {"model", options_.label},
-                 {"link", net::to_string(options_.link)},
-                 {"flops_per_second", 1e9},
-                 {"server_bytes_per_second", 0},
-                 {"steps", 1},
-                 {"model_sha256", ""}};
-    if (!end_.good()) json["error"] = end_.thrown + end_.deadlock;
-    json["ownership"] = ownership();
-    json["units"] = std::move(units);
-    json["processes"] = std::move(processes);
-    json["duration_ns"] = happened.size() == 0 ? Json(0) : happened.back()["t"];
-    json["events"] = std::move(happened);
-    json["sources"] = tables_.sources.list();
-    json["plans"] = tables_.plans.list();
+    const Json state = {
+        {"parameters", options_.vectors_only ? "none" : "whole"}, {"gradients", "whole"}, {"optimizer", "none"}};
+    const Json happened = events();
+    Json json = {
+        {"label", options_.label},
+        {"strategy", job.strategy},
+        {"job", Json::parse(to_json(job))},
+        {"model", options_.label},
+        {"link", net::to_string(options_.link)},
+        {"flops_per_second", 1e9},
+        {"server_bytes_per_second", 0},
+        {"steps", 1},
+        {"model_sha256", ""},
+        {"ownership",
+         {{"workers", job.workers}, {"servers", 0}, {"colocated", 0}, {"parts", job.workers}, {"worker", state}}},
+        {"units", units},
+        {"processes", processes},
+        {"duration_ns", happened.size() == 0 ? Json(0) : happened.back()["t"]},
+        {"events", happened},
+        {"sources", tables_.sources.list()},
+        {"plans", tables_.plans.list()}};
+    const Message& error = end_.thrown.empty() ? end_.deadlock : end_.thrown;
+    if (!error.empty()) json["error"] = error.in(*options_.record);
     return json;
   }
 
   const RanksOptions& options_;
-  const Language language_;
   view::SceneTables tables_;
   view::SceneRecorder recorder_{places(options_.ranks), tables_};
-  std::map<std::size_t, std::string> deadlocked_;  ///< who waits, by rank; ranks that wait for one that has thrown, too
+  std::map<std::size_t, Message> deadlocked_;  ///< who waits, by rank; ranks that wait for one that has thrown, too
   RanksEnd end_;
 };
 
@@ -159,8 +153,42 @@ void RankSide::compute(Nanoseconds duration) {
   while (clock.now() < until) group.rest(group.watch(), until);
 }
 
-RanksEnd run_ranks(const RanksOptions& options, Language language, const std::function<void(RankSide&)>& body) {
-  return Run(options, language).run(body);
+void RanksEnd::require_good(std::size_t ranks, const Text& deadlock_text, const Text& thrown_text) const {
+  if (!deadlock.empty()) refuse(deadlock_text, ranks, deadlock);
+  if (!thrown.empty()) refuse(thrown_text, ranks, thrown);
+}
+
+RanksEnd run_ranks(const RanksOptions& options, const std::function<void(RankSide&)>& body) {
+  return Run(options).run(body);
+}
+
+void CountedLink::send(std::size_t to, std::span<const float> values) {
+  require_other("send to", to);
+  sent_bytes_ += values.size_bytes();
+  sizes_[{side_.rank, to}].push_back(values.size());
+  side_.group.send(values, to).wait();
+}
+
+void CountedLink::recv(std::size_t from, std::span<float> values, const std::string& after) {
+  require_other("recv from", from);
+  side_.waits_for = fmt::format("recv from {} {}{}", noun_, from, after);
+  std::deque<std::size_t>& sizes = sizes_[{from, side_.rank}];
+  try {
+    side_.group.recv(values, from).wait();
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::timeout || sizes.empty()) throw;
+    fail(ErrorKind::usage, "recv from {} {} asks for {} values, but the message has {}", noun_, from, values.size(),
+         sizes.front());
+  }
+  sizes.pop_front();
+  side_.waits_for.clear();
+}
+
+void CountedLink::require_other(const char* call, std::size_t other) const {
+  const std::size_t size = side_.group.size();
+  if (other >= size || other == side_.rank)
+    fail(ErrorKind::usage, "{} {} {}: the other {}s of {} are 0 to {} without {}", call, noun_, other, noun_, size,
+         size - 1, side_.rank);
 }
 
 }  // namespace psring::cli

@@ -1,17 +1,96 @@
+#include <cerrno>
+#include <charconv>
 #include <chrono>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <span>
 #include <system_error>
-#include <vector>
+#include <utility>
 
 #include <dlfcn.h>
+#include <fmt/core.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#include <psring/cli/check/apart.h>
 #include <psring/cli/check/solution.h>
+#include <psring/common/base/error.h>
+#include <psring/common/base/fd.h>
+#include <psring/common/base/file.h>
 #include <psring/common/base/standard_files.h>
 
 namespace psring::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::size_t kShown = 2048;           ///< bytes of each end of an output that is too long to be shown
+constexpr int kPatienceMilliseconds = 10'000;  ///< for a killed process to end
+
+/// Parses "PID (NAME) STATE PARENT ..." of /proc/PID/stat. The name may contain blanks and parentheses. Returns 0 if
+/// the process has ended.
+pid_t parent_of(const fs::path& process) {
+  std::ifstream in(process / "stat");
+  std::string line;
+  std::getline(in, line);
+  const std::size_t end = line.rfind(')');
+  pid_t parent = 0;
+  if (end != std::string::npos && end + 4 < line.size())
+    std::from_chars(line.data() + end + 4, line.data() + line.size(), parent);
+  return parent;
+}
+
+std::set<pid_t> children() {
+  std::set<pid_t> found;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator("/proc", error)) {
+    const std::string name = entry.path().filename().string();
+    pid_t pid = 0;
+    const auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), pid);
+    if (bad == std::errc() && end == name.data() + name.size() && parent_of(entry.path()) == ::getpid())
+      found.insert(pid);
+  }
+  return found;
+}
+
+/// Keeps hold of every process that this process starts, directly or through others: a process whose parent has ended
+/// becomes a child of this one, also if it began a session of its own. The destructor kills and reaps them all.
+class Descendants {
+ public:
+  Descendants() {
+    check(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0, "prctl(PR_SET_CHILD_SUBREAPER): {}", std::strerror(errno));
+  }
+  ~Descendants() {
+    std::set<pid_t> tried;  // a program of another user's rights may refuse
+    for (bool more = true; more;) {
+      more = false;
+      for (const pid_t pid : children()) {
+        if (!tried.insert(pid).second || ::kill(pid, SIGKILL) != 0) continue;
+        more = true;  // the children of this one become those of this process
+        const Fd ended(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+        pollfd polled{ended.get(), POLLIN, 0};
+        if (ended) ::poll(&polled, 1, kPatienceMilliseconds);
+      }
+      while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+      }
+    }
+    ::prctl(PR_SET_CHILD_SUBREAPER, 0);
+  }
+  Descendants(const Descendants&) = delete;
+  Descendants& operator=(const Descendants&) = delete;
+};
+
+std::string read_ends(const std::string& path) {
+  std::string text = read_whole_if_present(path).value_or("");
+  if (text.size() <= 2 * kShown) return text;
+  return fmt::format("{}\n[… {} bytes …]\n{}", text.substr(0, kShown), text.size() - 2 * kShown,
+                     text.substr(text.size() - kShown));
+}
 
 constexpr std::chrono::seconds kCompileTime{180};
 constexpr const char* kHeader = "psring/cli/check/exercise.h";
@@ -28,6 +107,28 @@ fs::path include_folder() {
 }
 
 }  // namespace
+
+Apart run_apart(const std::string& name, std::vector<std::string> command, const fs::path& folder, Nanoseconds limit,
+                SignalWatch& signals) {
+  Apart apart;
+  {
+    const Descendants descendants;
+    const SystemClock clock;
+    LocalCluster processes(folder, clock);
+    processes.start(name, std::move(command));
+    const int wake = signals.fd();
+    apart.exit = processes.next_exit(clock.now() + limit, std::span(&wake, 1));
+    if (const auto signal = signals.take()) throw Interrupted{*signal};
+  }  // kills what still runs: nobody writes the log any more
+  apart.printed = read_ends(folder / (name + ".log"));
+  return apart;
+}
+
+void limit_output() {
+  ::dup2(STDOUT_FILENO, STDERR_FILENO);  // the log itself, which the limit holds for
+  const rlimit limit{kMostPrinted, kMostPrinted};
+  ::setrlimit(RLIMIT_FSIZE, &limit);
+}
 
 Solution::Solution(const fs::path& library) : library_(::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL)) {
   if (library_ == nullptr) fail(ErrorKind::data, "the compiled solution cannot be loaded: {}", ::dlerror());

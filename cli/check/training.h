@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <psring/cli/check/exercise.h>
-#include <psring/cli/check/exercises.h>
 #include <psring/cli/check/ranks.h>
 
 namespace psring::cli {
@@ -22,9 +21,18 @@ struct TrainingOptions {
   net::LinkSpec link{1e9, std::chrono::microseconds(100)};
   double elements_per_second = 1e9;  ///< forward takes this rate for each element, backward half of it
   Nanoseconds start_cost{0};  ///< time that the start of a collective takes, in which the worker does not compute
-  bool record = false;
-  std::string label;  ///< of the scene
+  std::optional<Language> record = {};  ///< see RanksOptions
+  std::string label = {};               ///< of the scene
+
+  std::size_t elements() const;  ///< of all layers
 };
+
+inline constexpr float kLearningRate = 0.125F;
+
+/// The target of a parameter at a worker: its loss is the mean of (parameter - target)^2 / 2.
+float target(std::size_t worker, std::size_t element);
+/// The initial value of a parameter.
+float initial(std::size_t element);
 
 /// A range that a worker handed to a collective.
 struct Handed {
@@ -32,14 +40,20 @@ struct Handed {
   std::size_t elements = 0;
 };
 
-/// The result of a training.
+/// A worker at the end of a training.
+struct TrainedWorker {
+  std::vector<float> parameters;
+  std::vector<Handed> handed;  ///< in the last step
+  std::size_t state_elements = 0;
+  std::string unwaited;    ///< operations that were started, and not waited for
+  Nanoseconds exposed{0};  ///< the last step's time in which it did not compute
+  Moment ended;            ///< when the last step was over
+
+  std::size_t handed_elements() const;
+};
+
 struct Trained {
-  std::vector<std::vector<float>> parameters;  ///< by worker
-  std::vector<std::vector<Handed>> handed;     ///< by worker, in the last step
-  std::vector<std::size_t> state_elements;     ///< by worker
-  std::vector<std::string> unwaited;           ///< by worker: operations that were started, and not waited for
-  std::vector<Nanoseconds> exposed;            ///< by worker: the last step's time in which it did not compute
-  std::vector<Moment> ended;                   ///< by worker: when the last step was over
+  std::vector<TrainedWorker> workers;
   RanksEnd end;
 };
 
@@ -47,24 +61,21 @@ using TrainStep = std::function<void(exercise::Worker&)>;
 
 /// Runs train_step at every worker. The model has a quadratic loss with other targets at each worker, so that every
 /// gradient depends on the parameters.
-Trained train(const TrainingOptions& options, Language language, const TrainStep& train_step);
+Trained train(const TrainingOptions& options, const TrainStep& train_step);
 
-/// The parameters that exact data-parallel training ends in.
-std::vector<double> expected_parameters(const TrainingOptions& options);
+/// A step of DDP with buckets of at least `most` elements, filled from the last layer on, each started when it is full.
+void ddp_step(exercise::Worker& worker, std::size_t most);
 
-/// The part of `explain_training` that looks at no values: a deadlock, an exception, an operation without wait.
-std::string explain_failure(const TrainingOptions& options, Language language, const Trained& trained);
+/// The submission's train_step.
+TrainStep train_step_of(const Submission& submission);
 
-/// The mean loss over all targets, for the parameters that a worker ended in.
-double loss_of(const TrainingOptions& options, const std::vector<float>& parameters);
+/// Refuses a deadlock, an exception, and an operation without wait.
+void require_ended(const TrainingOptions& options, const Trained& trained);
 
-/// Says why the training is wrong: a deadlock, an exception, an operation without wait, or parameters that differ from
-/// the expected ones, with the likely cause. "": it is right.
-std::string explain_training(const TrainingOptions& options, Language language, const Trained& trained);
-
-/// Trains with the submission's train_step; refuses it, with a scene, if the training or `more` (may be null) finds a
-/// mistake. Returns the run.
-Trained judge_training(const Submission& submission, TrainingOptions options,
-                       const std::function<std::string(const Trained&)>& more = nullptr);
+/// Trains with the submission's train_step. Refuses a training that has not ended well, parameters that differ from
+/// those of exact data-parallel training, with the likely cause, and what `more` refuses; the scene shows it.
+Trained judge_training(
+    const Submission& submission, TrainingOptions options,
+    const std::function<void(const Trained&)>& more = [](const Trained&) {});
 
 }  // namespace psring::cli

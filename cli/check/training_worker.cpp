@@ -1,9 +1,10 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <numeric>
 #include <utility>
 
-#include <psring/cli/check/training_worker.h>
+#include <psring/cli/check/training.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
 
@@ -13,7 +14,7 @@ namespace {
 constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 
 /// The worker that a student's code sees.
-class SimulatedWorker final : public TrainingWorker {
+class SimulatedWorker final : public exercise::Worker {
  public:
   SimulatedWorker(const TrainingOptions& options, RankSide& side) : options_(options), side_(side) {
     first_element_.push_back(0);
@@ -90,7 +91,7 @@ class SimulatedWorker final : public TrainingWorker {
     return states_[vector];
   }
 
-  void begin_step() override {
+  void begin_step() {
     ++step_;
     operations_.clear();
     gradients_.assign(gradients_.size(), kNotANumber);
@@ -99,28 +100,23 @@ class SimulatedWorker final : public TrainingWorker {
     computed_ = Nanoseconds{0};
   }
 
-  std::string finish_step() override {
-    std::string names;
+  /// Writes down how the step went. Lets operations that nobody waited for end, so that other workers are not held up.
+  void finish_step(TrainedWorker& trained) {
+    trained.handed.clear();
+    std::string unwaited;
     for (std::size_t number = 0; number < operations_.size(); ++number) {
-      if (operations_[number].landed) continue;
-      names += (names.empty() ? "" : ", ") + name_of(number);
-      operations_[number].work.wait();
+      Started& operation = operations_[number];
+      trained.handed.push_back({operation.collective, operation.values.size()});
+      if (operation.landed) continue;
+      unwaited += (unwaited.empty() ? "" : ", ") + name_of(number);
+      operation.work.wait();
     }
-    exposed_ = side_.clock.now() - began_ - computed_;
-    return names;
-  }
-
-  const std::vector<float>& all_parameters() const override { return parameters_; }
-  Nanoseconds exposed() const override { return exposed_; }
-  std::size_t state_elements() const override {
-    std::size_t sum = 0;
-    for (const auto& state : states_) sum += state.size();
-    return sum;
-  }
-  std::vector<Handed> handed() const override {
-    std::vector<Handed> list;
-    for (const Started& operation : operations_) list.push_back({operation.collective, operation.values.size()});
-    return list;
+    if (trained.unwaited.empty()) trained.unwaited = std::move(unwaited);
+    trained.parameters = parameters_;
+    trained.state_elements = 0;
+    for (const auto& state : states_) trained.state_elements += state.size();
+    trained.ended = side_.clock.now();
+    trained.exposed = trained.ended - began_ - computed_;
   }
 
  private:
@@ -200,7 +196,6 @@ class SimulatedWorker final : public TrainingWorker {
   std::size_t next_backward_ = 0;  ///< one more than the next layer
   Moment began_;
   Nanoseconds computed_{0};  ///< in this step
-  Nanoseconds exposed_{0};
 };
 
 }  // namespace
@@ -212,8 +207,34 @@ float target(std::size_t worker, std::size_t element) {
 
 float initial(std::size_t element) { return static_cast<float>(element % 7) - 3; }
 
-std::unique_ptr<TrainingWorker> make_training_worker(const TrainingOptions& options, RankSide& side) {
-  return std::make_unique<SimulatedWorker>(options, side);
+std::size_t TrainingOptions::elements() const { return std::accumulate(layers.begin(), layers.end(), std::size_t{0}); }
+
+std::size_t TrainedWorker::handed_elements() const {
+  std::size_t sum = 0;
+  for (const Handed& each : handed) sum += each.elements;
+  return sum;
+}
+
+Trained train(const TrainingOptions& options, const TrainStep& train_step) {
+  RanksOptions ranks{.ranks = options.workers,
+                     .seed = options.seed,
+                     .link = options.link,
+                     .algorithm = ring::Algorithm::ring,
+                     .record = options.record,
+                     .label = options.label};
+  for (std::size_t layer = 0; layer < options.layers.size(); ++layer)
+    ranks.units.emplace_back(fmt::format("layer {}", layer), options.layers[layer]);
+  Trained trained{std::vector<TrainedWorker>(options.workers), {}};
+  trained.end = run_ranks(ranks, [&](RankSide& side) {
+    SimulatedWorker worker(options, side);
+    for (std::size_t step = 0; step < options.steps; ++step) {
+      worker.begin_step();
+      const Events::Span span(side.events, {.name = "step"});
+      train_step(worker);
+      worker.finish_step(trained.workers[side.rank]);
+    }
+  });
+  return trained;
 }
 
 }  // namespace psring::cli

@@ -199,7 +199,7 @@ std::vector<std::string> long_sources(const Files& files, const std::set<std::st
 
 /// Sources that read the system's own files (/proc, /sys) with std::ifstream.
 const std::set<std::string> kSystemReaders = {"bench/report.cpp",
-                                              "cli/check/descendants.cpp",
+                                              "cli/check/solution.cpp",
                                               "cli/doctor_checks.cpp",
                                               "cli/doctor_network.cpp",
                                               "cli/other_load.cpp",

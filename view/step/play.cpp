@@ -1,18 +1,16 @@
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <map>
 #include <numeric>
-#include <system_error>
 #include <utility>
 #include <vector>
 
 #include <sodium.h>
-#include <unistd.h>
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/json.h>
+#include <psring/common/base/temporary_folder.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/proc/fault.h>
 #include <psring/view/ownership.h>
@@ -28,27 +26,6 @@ namespace fs = std::filesystem;
 constexpr Nanoseconds kRestartTime = std::chrono::milliseconds(5);
 constexpr SimulatedControl::Delays kDelays{.message = std::chrono::microseconds(100),
                                            .notice = std::chrono::milliseconds(1)};
-
-/// A folder that exists as long as the object.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (fs::temp_directory_path() / "psring-step-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr)
-      fail(ErrorKind::data, "{}: cannot make a folder: {}", name, std::generic_category().message(errno));
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 /// Returns the SHA-256 of a file in hexadecimal; "" if the file does not exist.
 std::string sha256_of(const fs::path& file) {
@@ -150,7 +127,7 @@ struct Recording {
   Recording(const JobOptions& job, const PlayOptions& options, const JobNames& names, SceneTables& tables)
       : hosts(hosts_of(job)), recorder(hosts, tables) {
     recorder.number_units(unit_numbers(job, names));
-    const TemporaryFolder folder;
+    const TemporaryFolder folder("psring-step");
     SimulatedJobOptions simulated;
     simulated.job = job;
     simulated.network.processes = hosts;

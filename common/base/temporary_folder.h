@@ -3,12 +3,12 @@
 #include <filesystem>
 #include <string>
 
-namespace psring::cli {
+namespace psring {
 
 /// A folder among the system's temporary files that exists as long as the object.
 class TemporaryFolder {
  public:
-  /// Throws data if the folder cannot be made.
+  /// `name`: the beginning of the folder's name. Throws data if the folder cannot be made.
   explicit TemporaryFolder(const std::string& name);
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
@@ -20,4 +20,4 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-}  // namespace psring::cli
+}  // namespace psring

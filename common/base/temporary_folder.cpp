@@ -3,10 +3,10 @@
 
 #include <stdlib.h>
 
-#include <psring/cli/check/temporary_folder.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/temporary_folder.h>
 
-namespace psring::cli {
+namespace psring {
 
 namespace fs = std::filesystem;
 
@@ -25,4 +25,4 @@ TemporaryFolder::~TemporaryFolder() {
   fs::remove_all(path_, ignored);
 }
 
-}  // namespace psring::cli
+}  // namespace psring
