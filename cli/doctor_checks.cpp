@@ -23,10 +23,10 @@
 #include <psring/cli/bandwidth.h>
 #include <psring/cli/doctor_checks.h>
 #include <psring/cli/doctor_link.h>
-#include <psring/cli/doctor_network.h>
 #include <psring/common/base/clock.h>
 #include <psring/common/base/control_group.h>
 #include <psring/common/base/error.h>
+#include <psring/common/base/file.h>
 #include <psring/common/base/processors.h>
 #include <psring/common/device/device.h>
 #include <psring/common/device/kernels.h>
@@ -41,15 +41,8 @@ namespace fs = std::filesystem;
 constexpr auto kMeasure = std::chrono::milliseconds(60);  // time for each measurement
 constexpr const char* kTransparentHugePages = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
-std::string text_of(const fs::path& file) {
-  std::ifstream in(file);
-  std::ostringstream text;
-  if (!(text << in.rdbuf())) fail(ErrorKind::data, "cannot read {}", file.string());
-  return text.str();
-}
-
-std::string first_line(const fs::path& file) {
-  const std::string text = text_of(file);
+std::string first_line(const std::string& file) {
+  const std::string text = read_whole(file);
   return text.substr(0, text.find('\n'));
 }
 
@@ -65,11 +58,21 @@ std::string value_of(const std::string& text, const std::string& name) {
   return "";
 }
 
-std::optional<std::uint64_t> soft_limit(int resource) {
+/// Returns the number at the begin of such a value; 0 if there is none.
+std::uint64_t number_of(const std::string& text, const std::string& name) {
+  return std::strtoull(value_of(text, name).c_str(), nullptr, 10);
+}
+
+rlimit limit_of(__rlimit_resource_t resource) {
   rlimit limit{};
-  if (::getrlimit(static_cast<__rlimit_resource_t>(resource), &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
-    return std::nullopt;
-  return limit.rlim_cur;
+  if (::getrlimit(resource, &limit) != 0) fail(ErrorKind::data, "cannot read the limit: {}", std::strerror(errno));
+  return limit;
+}
+
+/// Returns nothing if there is no limit.
+std::optional<std::uint64_t> soft_limit(__rlimit_resource_t resource) {
+  const rlim_t limit = limit_of(resource).rlim_cur;
+  return limit == RLIM_INFINITY ? std::nullopt : std::optional<std::uint64_t>(limit);
 }
 
 std::size_t allowed_processors(cpu_set_t& set) {
@@ -84,9 +87,9 @@ std::size_t allowed_processors(cpu_set_t& set) {
 constexpr std::size_t kTrialBytes = std::size_t{16} << 20;
 
 std::uint64_t available_bytes() {
-  const std::string kib = value_of(text_of("/proc/meminfo"), "MemAvailable");
-  if (kib.empty()) fail(ErrorKind::data, "/proc/meminfo does not contain MemAvailable");
-  return std::strtoull(kib.c_str(), nullptr, 10) << 10;
+  const std::uint64_t kib = number_of(read_whole("/proc/meminfo"), "MemAvailable");
+  if (kib == 0) fail(ErrorKind::data, "/proc/meminfo does not contain MemAvailable");
+  return kib << 10;
 }
 
 /// Checks that two mappings of one memory file share their content.
@@ -111,10 +114,10 @@ Judgement huge_pages(const Examination&) {
   const Fd file = make_memory_file("psring-doctor-huge", kTrialBytes);
   const Mapping memory(file, kTrialBytes);
   std::memset(memory.data(), 1, kTrialBytes);
-  const std::string all = text_of("/proc/self/smaps");
+  const std::string all = read_whole("/proc/self/smaps");
   const std::size_t begin = all.find("psring-doctor-huge");
-  const std::string kib = begin == std::string::npos ? "" : value_of(all.substr(begin), "ShmemPmdMapped");
-  return judge_huge_pages(kTrialBytes, std::strtoull(kib.c_str(), nullptr, 10) << 10,
+  const std::uint64_t kib = begin == std::string::npos ? 0 : number_of(all.substr(begin), "ShmemPmdMapped");
+  return judge_huge_pages(kTrialBytes, kib << 10,
                           fs::exists(kTransparentHugePages) ? chosen_word(first_line(kTransparentHugePages)) : "never");
 }
 
@@ -138,8 +141,7 @@ Judgement memory_speed(const Examination&) {
 // Limits.
 
 Judgement open_files(const Examination& examination) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) fail(ErrorKind::data, "cannot read the limit: {}", std::strerror(errno));
+  const rlimit limit = limit_of(RLIMIT_NOFILE);
   return judge_open_files(limit.rlim_cur, limit.rlim_max, examination.processes);
 }
 
@@ -147,23 +149,20 @@ Judgement open_files(const Examination& examination) {
 std::uint64_t threads_of_user() {
   std::uint64_t threads = 0;
   for (const auto& entry : fs::directory_iterator("/proc")) {
-    std::ifstream in(entry.path() / "status");
-    std::ostringstream text;
-    if (!(text << in.rdbuf())) continue;  // not a process, or a process that has ended
-    if (std::strtoul(value_of(text.str(), "Uid").c_str(), nullptr, 10) != ::getuid()) continue;
-    threads += std::strtoull(value_of(text.str(), "Threads").c_str(), nullptr, 10);
+    std::ifstream in(entry.path() / "status");  // empty: not a process, or a process that has ended
+    const std::string text(std::istreambuf_iterator<char>(in), {});
+    if (!text.empty() && number_of(text, "Uid") == ::getuid()) threads += number_of(text, "Threads");
   }
   return threads;
 }
 
 Judgement tasks(const Examination& examination) {
-  const auto user_limit =
-      ::geteuid() == 0 ? std::nullopt : soft_limit(RLIMIT_NPROC);  // root is not bound by this limit
-  const auto group_left = control_group_limits().tasks_left;
-  const std::uint64_t present = user_limit ? threads_of_user() : 0;
-  const std::uint64_t user_left = user_limit ? *user_limit - std::min(*user_limit, present) : 0;
-  if (group_left && (!user_limit || *group_left < user_left)) return judge_tasks(*group_left, 0, examination.processes);
-  return judge_tasks(user_limit, present, examination.processes);
+  std::optional<std::uint64_t> left = control_group_limits().tasks_left;
+  if (const auto limit = soft_limit(RLIMIT_NPROC); limit && ::geteuid() != 0) {  // root is not bound by this limit
+    const std::uint64_t present = threads_of_user();
+    left = std::min(left.value_or(UINT64_MAX), *limit - std::min(*limit, present));
+  }
+  return judge_tasks(left, 0, examination.processes);
 }
 
 // Processors.
@@ -175,7 +174,7 @@ Judgement processors(const Examination&) {
 }
 
 std::set<std::string> processor_features() {
-  std::istringstream words(value_of(text_of("/proc/cpuinfo"), "flags"));
+  std::istringstream words(value_of(read_whole("/proc/cpuinfo"), "flags"));
   return {std::istream_iterator<std::string>(words), {}};
 }
 

@@ -35,6 +35,13 @@ struct HostCheck {
   AtLaunch at_launch = AtLaunch::never;
 };
 
+// The checks of the network.
+Judgement check_interfaces(const Examination& examination);
+Judgement check_loopback_port(const Examination& examination);
+Judgement check_outward_port(const Examination& examination);
+Judgement check_port_range(const Examination& examination);
+Judgement check_congestion_control(const Examination& examination);
+
 /// Returns all checks in display order; together they take some 1.5 s.
 std::span<const HostCheck> doctor_checks();
 

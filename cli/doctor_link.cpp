@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdint>
 #include <future>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -35,9 +36,10 @@ std::int64_t wall_clock_ns() {
   return std::chrono::duration_cast<Nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// One end of the link.
-struct End {
-  End(const net::JobKey& job_key, net::Peer self)
+}  // namespace
+
+struct LinkEnd {
+  LinkEnd(const net::JobKey& job_key, net::Peer self)
       : key(job_key),
         me(self),
         channel(net::make_tcp_channel({.key = job_key, .self = {self, 0}, .silence = kSilence})) {}
@@ -48,6 +50,7 @@ struct End {
     channels.push_back(std::move(channel));
     transport = net::make_poll_transport(me, key.job_id(), std::move(channels), ledger);
   }
+
   Message next(net::Peer from) {
     const Moment deadline = clock.now() + kSilence;
     do {  // receive also returns nothing when bytes have left
@@ -56,59 +59,13 @@ struct End {
     fail(ErrorKind::timeout, "{}: nothing for {} s", transport->describe(from), kSilence.count());
   }
 
-  const net::JobKey key;
-  const net::Peer me;
-  const SystemClock clock;
-  ByteLedger ledger;
-  std::unique_ptr<net::TcpChannel> channel;
-  std::unique_ptr<net::Transport> transport;
-  const std::vector<std::byte> piece = std::vector<std::byte>(kPieceBytes);
-};
-
-}  // namespace
-
-struct LinkAnswerer::Open : End {
-  Open(const net::JobKey& job_key, const net::Endpoint& at)
-      : End(job_key, kAnswerer), endpoint(channel->listen(at.host, at.port)) {}
-  const std::string endpoint;
-};
-
-LinkAnswerer::LinkAnswerer(const net::JobKey& key, const net::Endpoint& at) : open_(std::make_unique<Open>(key, at)) {}
-LinkAnswerer::~LinkAnswerer() = default;
-
-const std::string& LinkAnswerer::endpoint() const { return open_->endpoint; }
-
-std::string LinkAnswerer::answer(Moment deadline) {
-  try {
-    open_->channel->await_links({kAsker}, deadline);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::timeout) throw;
-    fail(ErrorKind::timeout, "no process with the job's key connected to {} in time", open_->endpoint);
-  }
-  open_->open();
-  std::string address = open_->transport->describe(kAsker);
-  for (;;) {
-    const FrameHeader asked = open_->next(kAsker).header;
-    if (asked.type == FrameType::barrier) break;
-    if (asked.type != FrameType::message || asked.dest > kPieceBytes)
-      fail(ErrorKind::protocol, "{}: {} for {} bytes", address, to_string(asked.type), asked.dest);
-    FrameHeader answer{.type = FrameType::message};
-    answer.step = asked.step;
-    answer.version = static_cast<std::uint64_t>(wall_clock_ns());
-    open_->transport->send(kAsker, answer, std::span(open_->piece).first(asked.dest));
-  }
-  return address;
-}
-
-struct LinkAsker::Open : End {
-  explicit Open(const net::JobKey& job_key) : End(job_key, kAsker) {}
-
   void ask(std::span<const std::byte> sent, std::size_t wanted_bytes) {
     FrameHeader header{.type = FrameType::message};
     header.step = asked++;
     header.dest = wanted_bytes;
     transport->send(kAnswerer, header, sent);
   }
+
   /// Receives the answer to the oldest request.
   FrameHeader take(std::size_t wanted_bytes) {
     const FrameHeader header = next(kAnswerer).header;
@@ -118,94 +75,109 @@ struct LinkAsker::Open : End {
     return header;
   }
 
-  void time_round_trips(Nanoseconds each, LinkFigures& figures);
-  void time_sizes(Nanoseconds each, LinkFigures& figures);
-  double bytes_per_second(Nanoseconds each, std::span<const std::byte> sent, std::size_t wanted_bytes);
+  /// Times messages that are answered by as many bytes, `least` of them and more until the time is over, and returns
+  /// the median round trip. Estimates the other end's wall clock from the shortest round trip: the clock was read in
+  /// its middle, within half its duration.
+  double round_trip_s(Nanoseconds each, std::size_t bytes, std::size_t least, LinkFigures& figures) {
+    std::vector<double> times;
+    const Moment end = clock.now() + each;
+    do {
+      const std::int64_t wall = wall_clock_ns();
+      const Moment start = clock.now();
+      ask(std::span(piece).first(bytes), bytes);
+      const auto remote = static_cast<std::int64_t>(take(bytes).version);
+      const Nanoseconds took = clock.now() - start;
+      if (seconds(took) < figures.least_round_trip_s) {
+        figures.least_round_trip_s = seconds(took);
+        figures.clock_offset_s = seconds(Nanoseconds(remote - wall) - took / 2);
+      }
+      times.push_back(seconds(took));
+    } while (times.size() < least || (times.size() < kMostRoundTrips && clock.now() < end));
+    const auto median = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::nth_element(times.begin(), median, times.end());
+    return *median;
+  }
 
+  /// Each answer permits two new requests, up to a bound, so that a slow link finishes in time and a fast link is kept
+  /// busy. The first third is not counted, because TCP is still finding its rate.
+  double bytes_per_second(Nanoseconds each, std::span<const std::byte> sent, std::size_t wanted_bytes) {
+    const Moment start = clock.now();
+    Moment from = start;
+    Moment last = start;
+    std::size_t pieces = 0;
+    std::size_t in_flight = 0;
+    std::size_t most = 1;
+    for (bool over = false; !over || in_flight > 0;) {
+      for (; !over && in_flight < most; ++in_flight) ask(sent, wanted_bytes);
+      take(wanted_bytes);
+      --in_flight;
+      most = std::min(most + 1, kMostInFlight);
+      last = clock.now();
+      const bool settles = last - start < each / 3;
+      ++pieces;
+      if (settles) {
+        from = last;
+        pieces = 0;
+      }
+      over = last - start >= each;
+    }
+    return static_cast<double>(pieces * (sent.size() + wanted_bytes)) / seconds(last - from);
+  }
+
+  const net::JobKey key;
+  const net::Peer me;
+  const SystemClock clock;
+  ByteLedger ledger;
+  std::unique_ptr<net::TcpChannel> channel;
+  std::unique_ptr<net::Transport> transport;
+  const std::vector<std::byte> piece = std::vector<std::byte>(kPieceBytes);
   std::uint64_t asked = 0;
   std::uint64_t taken = 0;
 };
 
-/// Estimates the other end's wall clock from the shortest round trip: the clock was read in its middle, within half its
-/// duration.
-void LinkAsker::Open::time_round_trips(Nanoseconds each, LinkFigures& figures) {
-  std::vector<double> times;
-  const Moment end = clock.now() + each;
-  do {
-    const std::int64_t wall = wall_clock_ns();
-    const Moment start = clock.now();
-    ask({}, 0);
-    const auto remote = static_cast<std::int64_t>(take(0).version);
-    const Nanoseconds took = clock.now() - start;
-    if (times.empty() || seconds(took) < figures.least_round_trip_s) {
-      figures.least_round_trip_s = seconds(took);
-      figures.clock_offset_s = seconds(Nanoseconds(remote - wall) - took / 2);
-    }
-    times.push_back(seconds(took));
-  } while (times.size() < kMostRoundTrips && clock.now() < end);
-  const auto median = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-  std::nth_element(times.begin(), median, times.end());
-  figures.round_trip_s = *median;
-}
+LinkAnswerer::LinkAnswerer(const net::JobKey& key, const net::Endpoint& at)
+    : end_(std::make_unique<LinkEnd>(key, kAnswerer)), endpoint_(end_->channel->listen(at.host, at.port)) {}
+LinkAnswerer::~LinkAnswerer() = default;
 
-/// Times messages of several sizes that are answered by as many bytes.
-void LinkAsker::Open::time_sizes(Nanoseconds each, LinkFigures& figures) {
-  for (const std::size_t bytes :
-       {std::size_t{0}, std::size_t{1024}, std::size_t{8192}, std::size_t{65536}, kPieceBytes}) {
-    std::vector<double> times;
-    const Moment end = clock.now() + each;
-    do {
-      const Moment start = clock.now();
-      ask(std::span(piece).first(bytes), bytes);
-      take(bytes);
-      times.push_back(seconds(clock.now() - start) / 2);
-    } while (times.size() < 3 || (times.size() < kMostRoundTrips && clock.now() < end));
-    const auto median = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::nth_element(times.begin(), median, times.end());
-    figures.one_way_s.emplace_back(static_cast<double>(bytes), *median);
+std::string LinkAnswerer::answer(Moment deadline) {
+  try {
+    end_->channel->await_links({kAsker}, deadline);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::timeout) throw;
+    fail(ErrorKind::timeout, "no process with the job's key connected to {} in time", endpoint_);
   }
-}
-
-/// Each answer permits two new requests, up to a bound, so that a slow link finishes in time and a fast link is kept
-/// busy. The first third is not counted, because TCP is still finding its rate.
-double LinkAsker::Open::bytes_per_second(Nanoseconds each, std::span<const std::byte> sent, std::size_t wanted_bytes) {
-  const Moment start = clock.now();
-  Moment from = start;
-  Moment last = start;
-  std::size_t pieces = 0;
-  std::size_t in_flight = 0;
-  std::size_t most = 1;
-  for (bool over = false; !over || in_flight > 0;) {
-    for (; !over && in_flight < most; ++in_flight) ask(sent, wanted_bytes);
-    take(wanted_bytes);
-    --in_flight;
-    most = std::min(most + 1, kMostInFlight);
-    last = clock.now();
-    const bool settles = last - start < each / 3;
-    ++pieces;
-    if (settles) {
-      from = last;
-      pieces = 0;
-    }
-    over = last - start >= each;
+  end_->open();
+  std::string address = end_->transport->describe(kAsker);
+  for (;;) {
+    const FrameHeader asked = end_->next(kAsker).header;
+    if (asked.type == FrameType::barrier) break;
+    if (asked.type != FrameType::message || asked.dest > kPieceBytes)
+      fail(ErrorKind::protocol, "{}: {} for {} bytes", address, to_string(asked.type), asked.dest);
+    FrameHeader answer{.type = FrameType::message};
+    answer.step = asked.step;
+    answer.version = static_cast<std::uint64_t>(wall_clock_ns());
+    end_->transport->send(kAsker, answer, std::span(end_->piece).first(asked.dest));
   }
-  return static_cast<double>(pieces * (sent.size() + wanted_bytes)) / seconds(last - from);
+  return address;
 }
 
 LinkAsker::LinkAsker(const net::JobKey& key, const std::string& endpoint, Moment deadline)
-    : open_(std::make_unique<Open>(key)) {
-  open_->channel->connect({{kAnswerer, endpoint}}, deadline);
-  open_->open();
+    : end_(std::make_unique<LinkEnd>(key, kAsker)) {
+  end_->channel->connect({{kAnswerer, endpoint}}, deadline);
+  end_->open();
 }
 LinkAsker::~LinkAsker() = default;
 
 LinkFigures LinkAsker::measure(Nanoseconds each) {
-  LinkFigures figures{.where = open_->transport->describe(kAnswerer)};
-  open_->time_round_trips(each, figures);
-  open_->time_sizes(each / 5, figures);
-  figures.sending_bytes_per_s = open_->bytes_per_second(each, open_->piece, 0);
-  figures.receiving_bytes_per_s = open_->bytes_per_second(each, {}, kPieceBytes);
-  open_->transport->send(kAnswerer, FrameHeader{.type = FrameType::barrier}, {});
+  LinkFigures figures{.where = end_->transport->describe(kAnswerer),
+                      .least_round_trip_s = std::numeric_limits<double>::infinity()};
+  figures.round_trip_s = end_->round_trip_s(each, 0, 1, figures);
+  for (const std::size_t bytes :
+       {std::size_t{0}, std::size_t{1024}, std::size_t{8192}, std::size_t{65536}, kPieceBytes})
+    figures.one_way_s.emplace_back(bytes, end_->round_trip_s(each / 5, bytes, 3, figures) / 2);
+  figures.sending_bytes_per_s = end_->bytes_per_second(each, end_->piece, 0);
+  figures.receiving_bytes_per_s = end_->bytes_per_second(each, {}, kPieceBytes);
+  end_->transport->send(kAnswerer, FrameHeader{.type = FrameType::barrier}, {});
   return figures;
 }
 

@@ -13,6 +13,9 @@ namespace psring::cli {
 /// Two doctors measure the network between them over one data link of the ring's kind: plain TCP, which opens with the
 /// proof of the job's key, and is not encrypted. The listening doctor only answers. The grammar is in docs/wire.md.
 
+/// One end of the link.
+struct LinkEnd;
+
 /// The listening doctor.
 class LinkAnswerer {
  public:
@@ -22,15 +25,15 @@ class LinkAnswerer {
   LinkAnswerer(const LinkAnswerer&) = delete;
   LinkAnswerer& operator=(const LinkAnswerer&) = delete;
 
-  const std::string& endpoint() const;  ///< HOST:PORT
+  const std::string& endpoint() const { return endpoint_; }  ///< HOST:PORT
   /// Answers one doctor until that one is finished; returns its address. Hangs up on clients that do not prove the key,
   /// and keeps waiting. Throws timeout if no doctor connects before the deadline, peer_lost if the doctor leaves early
   /// or falls silent.
   std::string answer(Moment deadline);
 
  private:
-  struct Open;
-  std::unique_ptr<Open> open_;
+  std::unique_ptr<LinkEnd> end_;
+  const std::string endpoint_;
 };
 
 /// The measuring doctor.
@@ -47,8 +50,7 @@ class LinkAsker {
   LinkFigures measure(Nanoseconds each);
 
  private:
-  struct Open;
-  std::unique_ptr<Open> open_;
+  std::unique_ptr<LinkEnd> end_;
 };
 
 /// Runs both ends in this process, over the loopback interface.

@@ -14,7 +14,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <psring/cli/doctor_network.h>
+#include <psring/cli/doctor_checks.h>
 #include <psring/common/base/error.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/tcp/socket.h>
