@@ -87,9 +87,9 @@ std::size_t allowed_processors(cpu_set_t& set) {
 constexpr std::size_t kTrialBytes = std::size_t{16} << 20;
 
 std::uint64_t available_bytes() {
-  const std::uint64_t kib = number_of(read_whole("/proc/meminfo"), "MemAvailable");
-  if (kib == 0) fail(ErrorKind::data, "/proc/meminfo does not contain MemAvailable");
-  return kib << 10;
+  const std::string text = read_whole("/proc/meminfo");
+  if (value_of(text, "MemAvailable").empty()) fail(ErrorKind::data, "/proc/meminfo does not contain MemAvailable");
+  return number_of(text, "MemAvailable") << 10;
 }
 
 /// Checks that two mappings of one memory file share their content.

@@ -1,6 +1,7 @@
 // Exercise 13: the forward and the backward of two layers that are cut among tensor-parallel ranks.
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -15,6 +16,7 @@ using Pass = void(exercise::TensorRank&, exercise::TensorPair&);
 
 constexpr double kTolerance = 1e-4;
 constexpr unsigned kSeeds = 100;
+constexpr double kNotWritten = std::numeric_limits<double>::quiet_NaN();
 
 class SimulatedRank final : public exercise::TensorRank {
  public:
@@ -37,47 +39,40 @@ class SimulatedRank final : public exercise::TensorRank {
   std::vector<std::size_t>& summed_;
 };
 
-/// A matrix in this memory, as the student's code sees it.
-template <class T, class Memory>
-exercise::MatrixOf<T> view(Memory& memory) {
-  const auto size = [](Eigen::Index index) { return static_cast<std::size_t>(index); };
-  return {size(memory.rows()), size(memory.cols()), {memory.data(), size(memory.size())}};
-}
-
-/// The matrices of one rank, with their memory. NaN: not written.
-struct Part {
-  Part(const Pair& pair, Range columns)
-      : x(pair.x.cast<float>()),
-        a(columns_of(pair.a, columns).cast<float>()),
-        b(rows_of(pair.b, columns).cast<float>()),
-        c(pair.c.cast<float>()),
-        dy(pair.dy.cast<float>()),
-        hidden(x.rows(), a.cols()),
-        y(dy),
-        dx(x),
-        da(a),
-        db(b),
-        dc(c) {
-    for (Floats* const result : {&hidden, &y, &dx, &da, &db, &dc})
-      result->setConstant(std::numeric_limits<float>::quiet_NaN());
+/// The matrices of one rank, with their memory.
+class Part {
+ public:
+  Part(const Pair& pair, Range columns) {
+    const Values a = columns_of(pair.a, columns);
+    const Values b = rows_of(pair.b, columns);
+    const auto given = [&](const Values& values) { return view<const float>(values); };
+    const auto result = [&](const Values& like) { return view<float>(kNotWritten * like); };
+    of_student = {.x = given(pair.x),
+                  .a = given(a),
+                  .b = given(b),
+                  .c = given(pair.c),
+                  .hidden = result(pair.x * a),
+                  .y = result(pair.dy),
+                  .dy = given(pair.dy),
+                  .dx = result(pair.x),
+                  .da = result(a),
+                  .db = result(b),
+                  .dc = result(pair.c)};
   }
-  Part(const Part&) = delete;
-  Part& operator=(const Part&) = delete;
 
-  const Floats x, a, b, c, dy;
-  Floats hidden, y, dx, da, db, dc;
+  exercise::TensorPair of_student;
   std::vector<std::size_t> forward, backward;  ///< the values of each all-reduce
-  exercise::TensorPair of_student{.x = view<const float>(x),
-                                  .a = view<const float>(a),
-                                  .b = view<const float>(b),
-                                  .c = view<const float>(c),
-                                  .hidden = view<float>(hidden),
-                                  .y = view<float>(y),
-                                  .dy = view<const float>(dy),
-                                  .dx = view<float>(dx),
-                                  .da = view<float>(da),
-                                  .db = view<float>(db),
-                                  .dc = view<float>(dc)};
+
+ private:
+  /// Returns a copy of the values as the student's code sees a matrix.
+  template <class T>
+  exercise::MatrixOf<T> view(const Values& values) {
+    Floats& copy = memory_.emplace_back(values.cast<float>());
+    const auto size = [](Eigen::Index index) { return static_cast<std::size_t>(index); };
+    return {size(copy.rows()), size(copy.cols()), {copy.data(), size(copy.size())}};
+  }
+
+  std::deque<Floats> memory_;
 };
 
 /// The results of all ranks.
@@ -253,16 +248,15 @@ void check_sums(const Submission& submission) {
     for (std::size_t rank = 0; rank < 4; ++rank) {
       const Part& part = *computed.parts[rank];
       const auto require_one = [&](const std::vector<std::size_t>& summed, const char* pass, const char* what,
-                                   const Floats& values) {
+                                   std::size_t size) {
         const std::size_t all = std::accumulate(summed.begin(), summed.end(), std::size_t{0});
-        const auto size = static_cast<std::size_t>(values.size());
         if (summed.size() != 1 || all != size)
           refuse({"rank {}: {} hands {} bytes to {} all-reduces; the {} bytes of {} in one all-reduce are enough",
                   "rank {0}：{1} 把 {2} 字节交给 {3} 次 all-reduce；把 {5} 的 {4} 字节交给一次 all-reduce 就够了"},
                  rank, pass, all * sizeof(float), summed.size(), size * sizeof(float), what);
       };
-      require_one(part.forward, "tensor_forward", "y", part.y);
-      require_one(part.backward, "tensor_backward", "dx", part.dx);
+      require_one(part.forward, "tensor_forward", "y", part.of_student.y.values.size());
+      require_one(part.backward, "tensor_backward", "dx", part.of_student.dx.values.size());
     }
   });
 }
