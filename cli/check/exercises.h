@@ -92,7 +92,7 @@ std::vector<Exercise> exercises();
 /// Returns the texts and starting files of all exercises, which the build has embedded (cli/CMakeLists.txt).
 std::span<const view::SourceText> exercise_texts();
 
-/// How each check of an exercise ended. The process that runs the student's code appends a line at each check's begin
+/// The outcomes of an exercise's checks. The process that runs the student's code appends a line at each check's begin
 /// and end to a file, so that the marks are known even if the code crashes or never ends.
 struct Marks {
   enum class State : std::uint8_t { not_run, not_reached, running, passed, refused };

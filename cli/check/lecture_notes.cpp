@@ -7,7 +7,7 @@
 namespace psring::cli {
 namespace {
 
-/// How psring knows a right figure.
+/// A function that returns the right figure, from psring's own bookings or counts.
 using Figure = std::function<double(const App&)>;
 
 /// Booked bytes for each parameter: parameters, gradients and optimizer state.

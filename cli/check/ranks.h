@@ -49,7 +49,7 @@ struct RankSide {
   void compute(Nanoseconds duration);
 };
 
-/// How a run of all ranks ended.
+/// The end of a run of all ranks.
 struct RanksEnd {
   Message deadlock;  ///< empty: none; otherwise who waits for what
   Message thrown;    ///< empty: no rank's code has thrown; otherwise by which rank, and the message

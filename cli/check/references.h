@@ -18,10 +18,10 @@ using Floats = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMa
 Values random_values(Eigen::Index rows, Eigen::Index columns, std::uint64_t seed, std::size_t number);
 
 std::vector<float> floats(const Values& values);
-/// REQUIRES: `shape` has as many values.
+/// Returns the values as a matrix of the same shape. REQUIRES: `shape` has as many values.
 Values like(const Values& shape, std::span<const float> values);
 
-/// Whether all values are those expected, up to `tolerance`. A NaN is none.
+/// Returns whether all values are those expected, up to `tolerance`; false for a NaN.
 bool all_near(std::span<const float> values, const Values& expected, double tolerance);
 
 /// Two layers, y = relu(x A) B + c, in one process and in double precision: what the ranks of exercise 13 have to

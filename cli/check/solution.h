@@ -16,7 +16,7 @@ struct Interrupted {
   int signal = 0;
 };
 
-/// How a command ended that ran apart.
+/// The end of a command that ran apart.
 struct Apart {
   std::optional<ProcessExit> exit;  ///< nothing: its time has passed
   std::string printed;              ///< its output; of a long one, the beginning and the end

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kTolerance = 1e-4;
 
-/// Whether a worker has ended in these values, up to the function `expected`, in the elements [first, last).
+/// Returns whether a worker has ended in the values of the function `expected`, in the elements [first, last).
 template <class Expected>
 bool ended_in(const TrainedWorker& worker, std::size_t first, std::size_t last, const Expected& expected) {
   for (std::size_t i = first; i < last; ++i)
