@@ -75,11 +75,9 @@ std::optional<std::uint64_t> soft_limit(__rlimit_resource_t resource) {
   return limit == RLIM_INFINITY ? std::nullopt : std::optional<std::uint64_t>(limit);
 }
 
-std::size_t allowed_processors(cpu_set_t& set) {
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof set, &set) != 0)
-    fail(ErrorKind::data, "cannot read the processor affinity: {}", std::strerror(errno));
-  return static_cast<std::size_t>(CPU_COUNT(&set));
+std::size_t count_of(const cpu_set_t& allowed) {
+  if (CPU_COUNT(&allowed) == 0) fail(ErrorKind::data, "cannot read the processor affinity");
+  return static_cast<std::size_t>(CPU_COUNT(&allowed));
 }
 
 // Memory.
@@ -168,8 +166,7 @@ Judgement tasks(const Examination& examination) {
 // Processors.
 
 Judgement processors(const Examination&) {
-  cpu_set_t set;
-  return judge_processors(allowed_processors(set), static_cast<std::size_t>(::sysconf(_SC_NPROCESSORS_ONLN)),
+  return judge_processors(count_of(allowed_processors()), static_cast<std::size_t>(::sysconf(_SC_NPROCESSORS_ONLN)),
                           control_group_limits().processors);
 }
 
@@ -291,8 +288,8 @@ Judgement accelerators(const Examination&) {
 Judgement clock_readings(const Examination&) {
   constexpr std::size_t kReadings = 20'000;  // per processor
   const std::string source = first_line("/sys/devices/system/clocksource/clocksource0/current_clocksource");
-  cpu_set_t allowed;
-  const std::size_t processors = allowed_processors(allowed);
+  const cpu_set_t allowed = allowed_processors();
+  const std::size_t processors = count_of(allowed);
   std::size_t backwards = 0;
   double seconds_per_look = 0;
   // A separate thread, which moves from processor to processor.

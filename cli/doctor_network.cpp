@@ -2,13 +2,9 @@
 #include <cstring>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -46,34 +42,6 @@ std::optional<std::string> way_out(const Examination& examination) {
   return std::nullopt;
 }
 
-std::string digits_of(const sockaddr& address) {
-  char text[INET6_ADDRSTRLEN] = {};
-  const void* bits = address.sa_family == AF_INET
-                         ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in&>(address).sin_addr)
-                         : static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
-  return ::inet_ntop(address.sa_family, bits, text, sizeof text) == nullptr ? "" : text;
-}
-
-/// Returns the interfaces that are up with their addresses, "eth0 10.0.0.2". Sets `taken` to the name of the interface
-/// with the address `wanted`.
-std::string interfaces_up(const std::string& wanted, std::string& taken) {
-  ifaddrs* found = nullptr;
-  if (::getifaddrs(&found) != 0) fail(ErrorKind::data, "cannot list the interfaces: {}", std::strerror(errno));
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(found, &::freeifaddrs);
-  std::map<std::string, std::string> addresses;
-  for (const ifaddrs* at = found; at != nullptr; at = at->ifa_next) {
-    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) continue;
-    if (at->ifa_addr->sa_family != AF_INET && at->ifa_addr->sa_family != AF_INET6) continue;
-    const std::string digits = digits_of(*at->ifa_addr);
-    if (digits.starts_with("fe80:")) continue;  // valid on one cable only
-    addresses[at->ifa_name] += " " + digits;
-    if (digits == wanted) taken = at->ifa_name;
-  }
-  std::string list;
-  for (const auto& [name, all] : addresses) list += fmt::format("{}{}{}", list.empty() ? "" : ", ", name, all);
-  return list;
-}
-
 }  // namespace
 
 Judgement check_loopback_port(const Examination&) { return try_port(net::loopback_address()); }
@@ -98,7 +66,15 @@ Judgement check_port_range(const Examination& examination) {
 Judgement check_interfaces(const Examination& examination) {
   const auto address = way_out(examination);
   std::string taken;
-  std::string list = interfaces_up(address.value_or(""), taken);
+  std::map<std::string, std::string> by_interface;
+  for (const net::LocalAddress& local : net::local_addresses()) {
+    if (!local.is_up || local.is_link_local()) continue;
+    by_interface[local.interface] += " " + local.text;
+    if (local.text == address) taken = local.interface;
+  }
+  std::string list;
+  for (const auto& [name, addresses] : by_interface)
+    list += fmt::format("{}{}{}", list.empty() ? "" : ", ", name, addresses);
   const std::string destination = examination.peer ? examination.peer->host : "other hosts";
   if (!address) return {.figure = list.empty() ? "none is up" : list + "; none leads to other hosts"};
   return {.figure = fmt::format("{}; towards {}: {} {}", list, destination, taken, *address)};

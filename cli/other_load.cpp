@@ -4,7 +4,6 @@
 #include <sstream>
 #include <string>
 
-#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -14,14 +13,6 @@
 
 namespace psring::cli {
 namespace {
-
-/// The processors of this process's affinity mask; empty if it is not known.
-cpu_set_t allowed_processors() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) CPU_ZERO(&allowed);
-  return allowed;
-}
 
 /// Returns the busy seconds of the processors that this process may use, since the host started, from the lines "cpuN
 /// user nice system idle iowait irq softirq" of proc(5). Nothing if there are none.

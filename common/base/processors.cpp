@@ -1,19 +1,22 @@
 #include <algorithm>
 #include <thread>
 
-#include <sched.h>
-
 #include <psring/common/base/control_group.h>
 #include <psring/common/base/processors.h>
 
 namespace psring {
 
+cpu_set_t allowed_processors() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) CPU_ZERO(&allowed);
+  return allowed;
+}
+
 std::size_t usable_processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  // The call fails on hosts with more processors than the set has room for.
-  const bool known = ::sched_getaffinity(0, sizeof set, &set) == 0;
-  return usable_processors(known ? static_cast<std::size_t>(CPU_COUNT(&set)) : std::thread::hardware_concurrency(),
+  const cpu_set_t set = allowed_processors();
+  const auto allowed = static_cast<std::size_t>(CPU_COUNT(&set));
+  return usable_processors(allowed > 0 ? allowed : std::thread::hardware_concurrency(),
                            control_group_limits().processors);
 }
 

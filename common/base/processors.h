@@ -3,7 +3,13 @@
 #include <cstddef>
 #include <optional>
 
+#include <sched.h>
+
 namespace psring {
+
+/// Returns the processors of this process's affinity mask; none if it is not known, as on hosts with more processors
+/// than the set has room for.
+cpu_set_t allowed_processors();
 
 /// Returns how many processors this process may keep busy: those of its affinity mask, or as many whole ones as the CPU
 /// quota of its control groups pays for (a container's limit), whichever is less. At least 1.

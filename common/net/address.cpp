@@ -6,10 +6,10 @@
 #include <optional>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>
 
@@ -20,7 +20,7 @@
 namespace psring::net {
 namespace {
 
-using Bytes = std::vector<std::uint8_t>;  ///< of an address in network order: 4 for IPv4, 16 for IPv6
+using Bytes = std::vector<std::uint8_t>;
 
 /// The bytes of an address in digits; empty if the text is none.
 Bytes bytes_of(const std::string& text) {
@@ -46,17 +46,8 @@ std::string digits_of(const sockaddr& address) {
   return text;
 }
 
-/// An address of this host.
-struct LocalAddress {
-  std::string interface;
-  Bytes bytes;
-  std::string text;  ///< in digits
+}  // namespace
 
-  /// Reaches no further than one network, and only with the interface's name.
-  bool is_link_local() const { return bytes.size() == 16 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }
-};
-
-/// Returns all addresses: IPv4 first, link-local ones last.
 std::vector<LocalAddress> local_addresses() {
   ifaddrs* found = nullptr;
   if (::getifaddrs(&found) != 0) fail(ErrorKind::data, "cannot list the interfaces: {}", std::strerror(errno));
@@ -66,7 +57,7 @@ std::vector<LocalAddress> local_addresses() {
     if (at->ifa_addr == nullptr) continue;
     const int family = at->ifa_addr->sa_family;
     if (family == AF_INET || family == AF_INET6)
-      all.push_back({at->ifa_name, bytes_of(*at->ifa_addr), digits_of(*at->ifa_addr)});
+      all.push_back({at->ifa_name, bytes_of(*at->ifa_addr), digits_of(*at->ifa_addr), (at->ifa_flags & IFF_UP) != 0});
   }
   const auto order = [](const LocalAddress& address) {
     return std::pair(address.is_link_local(), address.bytes.size());
@@ -74,6 +65,8 @@ std::vector<LocalAddress> local_addresses() {
   std::stable_sort(all.begin(), all.end(), [&](const auto& a, const auto& b) { return order(a) < order(b); });
   return all;
 }
+
+namespace {
 
 /// Returns the first address of this host for which `fits(address)` holds.
 template <class Fits>

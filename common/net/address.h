@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace psring::net {
 
@@ -32,6 +33,20 @@ std::string bind_address(const std::string& text);
 
 /// Returns 127.0.0.1, or ::1 on a host whose loopback interface has only that.
 std::string loopback_address();
+
+/// An address of this host.
+struct LocalAddress {
+  std::string interface;
+  std::vector<std::uint8_t> bytes;  ///< in network order: 4 for IPv4, 16 for IPv6
+  std::string text;                 ///< in digits
+  bool is_up = false;               ///< the interface
+
+  /// Reaches no further than one network, and only with the interface's name.
+  bool is_link_local() const { return bytes.size() == 16 && bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80; }
+};
+
+/// Returns all addresses of this host: IPv4 first, link-local ones last. Throws data if they cannot be listed.
+std::vector<LocalAddress> local_addresses();
 
 /// Returns the name of the interface with this local address (lo, eth0), or "" if no interface has it.
 std::string interface_of(const std::string& address);
