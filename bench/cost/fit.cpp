@@ -5,14 +5,13 @@
 #include <optional>
 #include <vector>
 
-#include <unistd.h>
-
 #include <psring/bench/cost/fit.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/file.h>
 #include <psring/common/base/processors.h>
 #include <psring/common/base/text.h>
 #include <psring/common/device/processor.h>
+#include <psring/common/net/host.h>
 #include <psring/ring/plan/tuning.h>
 
 namespace psring::bench {
@@ -76,12 +75,6 @@ Solution best_of(std::span<const TimedSize> measured) {
 }
 
 double number(const Json& json, const char* name) { return json.at(name).get<double>(); }
-
-std::string host_name() {
-  std::string name(256, '\0');
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "?";
-  return name.substr(0, name.find('\0'));
-}
 
 }  // namespace
 
@@ -186,7 +179,7 @@ void read_tuning(const Json& json, Fit& fit) {
 }  // namespace
 
 Fit fit_of_host() {
-  return {.host = host_name(), .processor = describe_processor(), .processors = usable_processors()};
+  return {.host = net::host_name(), .processor = describe_processor(), .processors = usable_processors()};
 }
 
 namespace {

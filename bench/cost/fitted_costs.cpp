@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include <psring/bench/cost/fitted_costs.h>
-#include <psring/bench/cost/timed_exchange.h>
+#include <psring/bench/cost/timed_job.h>
 #include <psring/common/base/spec.h>
 
 namespace psring::bench {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include <psring/bench/cost/timed_exchange.h>
+#include <psring/bench/cost/timed_job.h>
 #include <psring/bench/cost/worker_actions.h>
 
 namespace psring::bench {

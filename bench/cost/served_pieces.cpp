@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <psring/bench/cost/served_pieces.h>
+#include <psring/optim/codec/compression.h>
 
 namespace psring::bench {
 namespace {
@@ -45,7 +46,7 @@ ServedPieces::ServedPieces(const TimedJob& job) {
 
 void ServedPieces::add(const TimedJob& job, bool standalone, double coarse) {
   const Layout& layout = job.work.layout;
-  const CodedGradients coded(job.job, layout);
+  const auto codec = optim::make_codec(job.job.compress, job.job.error_feedback);
   const auto gradient = static_cast<double>(size_bytes(layout.gradient_type));
   const bool updates = job.job.optimizer_on == "server";
   const double answer = updates ? static_cast<double>(size_bytes(layout.parameter_type)) : gradient;
@@ -62,7 +63,8 @@ void ServedPieces::add(const TimedJob& job, bool standalone, double coarse) {
       const double elements = std::min(whole - done, piece * coarse);
       pieces.push_back({.unit = unit,
                         .trained = layout.units[unit].trained,
-                        .pushed_bytes = coded.has_codec() ? coded.bytes(elements) : gradient * elements,
+                        .pushed_bytes = codec ? static_cast<double>(codec->bytes(static_cast<std::size_t>(elements)))
+                                              : gradient * elements,
                         .frames = std::ceil(elements / piece),
                         .answer_bytes = answer * elements,
                         .aggregate_s = elements * gradient * workers * job.costs.aggregate_s_per_byte,

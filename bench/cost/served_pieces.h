@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include <psring/bench/cost/coded_gradients.h>
 #include <psring/bench/cost/served_places.h>
 
 namespace psring::bench {

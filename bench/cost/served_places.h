@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include <psring/bench/cost/timed_exchange.h>
+#include <psring/bench/cost/timed_job.h>
 
 namespace psring::bench {
 

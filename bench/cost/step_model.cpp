@@ -6,8 +6,6 @@
 #include <psring/bench/cost/step_model.h>
 #include <psring/bench/cost/stragglers.h>
 #include <psring/bench/cost/timed_pipeline.h>
-#include <psring/bench/cost/timed_walk.h>
-#include <psring/bench/cost/worker_actions.h>
 #include <psring/common/base/error.h>
 
 namespace psring::bench {
@@ -68,13 +66,11 @@ void name_bound(StepEstimate& step, const std::array<double, kNames.size()>& bus
 }
 
 TimedPeriod period_of(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
-                      const Mesh& mesh, const HostCosts& costs, double factor, double more_s) {
-  if (!kind.servers) return TimedPipeline(job, kind, stages, mesh, costs, factor, more_s).play();
+                      const Mesh& mesh, const HostCosts& costs, const Pacing& pacing) {
+  if (!kind.servers) return TimedPipeline(job, kind, stages, mesh, costs, pacing).play();
   Stations unused(static_cast<std::size_t>(StepStation::count));
   const TimedJob timed{job, kind, stages.front(), mesh, costs, unused};
-  WorkerActions actions(timed);
-  TimedWalk(timed, actions, factor, more_s).step({});
-  const ServedPeriod period = served_period(timed, actions.all());
+  const ServedPeriod period = served_period(timed, worker_actions(timed, pacing));
   return {.step_s = period.step_s, .busy_s = period.busy_s, .waited_s = {0}};
 }
 
@@ -107,7 +103,7 @@ StepEstimate estimate_step(const JobOptions& job, const worker::StrategyKind& ki
   StepEstimate estimate;
   TimedPeriod period;
   const auto run = [&](double factor) {
-    period = period_of(job, kind, stages, mesh, costs, factor, more_s);
+    period = period_of(job, kind, stages, mesh, costs, {factor, more_s});
     estimate = {.step_s = period.step_s};
     name_bound(estimate, period.busy_s, split_step(period, stages, slowest, estimate));
   };
@@ -124,12 +120,10 @@ double least_step_s(const JobOptions& job, const worker::StrategyKind& kind, std
   Stations unused(static_cast<std::size_t>(StepStation::count));
   const HostCosts costs;
   const TimedJob timed{job, kind, stages.front(), mesh, costs, unused};
-  WorkerActions actions(timed);
-  TimedWalk(timed, actions, 1, 0).step({});
   const Layout& layout = stages.front().layout;
   const DType type = job.optimizer_on == "server" ? layout.parameter_type : layout.gradient_type;
   double pulled = 0;  // by a worker
-  for (const WorkerAction& action : actions.all())
+  for (const WorkerAction& action : worker_actions(timed, {}))
     if (action.kind == WorkerAction::Kind::pull || action.pulls)
       pulled += static_cast<double>(layout.units[action.unit].elements * size_bytes(type));
   const net::LinkSpec& card = mesh.hosts > 1 ? mesh.between : mesh.within;

@@ -1,8 +1,8 @@
 #include <algorithm>
+#include <array>
+#include <cmath>
 
-#include <psring/bench/cost/equal_micros.h>
 #include <psring/bench/cost/timed_pipeline.h>
-#include <psring/bench/cost/timed_walk.h>
 #include <psring/common/base/error.h>
 #include <psring/worker/model/parallel/schedule.h>
 
@@ -15,22 +15,6 @@ constexpr std::size_t kWarmUp = 3;
 constexpr std::size_t kMeasured = 2;
 constexpr std::size_t kBuffers = 2;  ///< as worker::StageLinks has for each kind of message
 
-/// Without an exchange: one worker.
-class Nothing final : public TimedExchange {
- public:
-  explicit Nothing(const TimedJob& job)
-      : update_s_(job.update_s(static_cast<double>(job.work.layout.trained_elements()))) {}
-  Moments finish(const Moments& now) override { return now + update_s_; }
-
- private:
-  const double update_s_;
-};
-
-std::unique_ptr<TimedExchange> make_exchange(const TimedJob& job) {
-  if (job.kind.ring) return make_timed_ring(job);
-  return std::make_unique<Nothing>(job);
-}
-
 /// The workers of a host that are played. On hosts with several workers these are not in step: while one of them has
 /// the card, another one uses the links within the host. In a mesh one worker stands for all.
 std::size_t lanes_of(const TimedJob& job) {
@@ -38,6 +22,82 @@ std::size_t lanes_of(const TimedJob& job) {
   const bool is_one = !job.kind.ring || job.mesh.hosts <= 1 || job.job.mesh().divides_model();
   return is_one || workers > Moments::kMost ? 1 : workers;
 }
+
+/// Finds out when the micro-batches of a worker's step are all alike, so that the others need not be played: when three
+/// of them in turn took equally long, and left the queues of all stations equally long. What is left out is counted.
+class EqualMicros {
+ public:
+  static constexpr std::size_t kStations = static_cast<std::size_t>(StepStation::count);
+
+  explicit EqualMicros(const Stations& stations) : stations_(stations) {}
+
+  void begin_step(const Moments& now) {
+    played_ = 0;
+    last_ = state_at(now);
+  }
+  /// A micro-batch has ended. `left`: micro-batches that the step may leave out. Returns how many it leaves out.
+  std::size_t end_micro(const Moments& now, std::size_t left) {
+    const State state = state_at(now);
+    Micro micro{.seconds = now.last() - last_.now.last(), .now = now};
+    for (std::size_t station = 0; station < kStations; ++station) {
+      micro.busy[station] = state.busy[station] - last_.busy[station];
+      micro.queued[station] = state.queued[station];
+    }
+    played_ = played_ > 0 && alike(micro, micro_) ? played_ + 1 : 1;
+    micro_ = micro;
+    last_ = state;
+    constexpr std::size_t kEqual = 3;
+    if (played_ < kEqual || left == 0) return 0;
+    seconds_ += static_cast<double>(left) * micro.seconds;
+    for (std::size_t station = 0; station < kStations; ++station)
+      busy_[station] += static_cast<double>(left) * micro.busy[station];
+    return left;
+  }
+
+  /// The time of the micro-batches that were left out so far, and that of a station in them.
+  double seconds() const { return seconds_; }
+  double busy(std::size_t station) const { return busy_[station]; }
+
+ private:
+  using ByStation = std::array<double, kStations>;
+  struct State {
+    Moments now;
+    ByStation busy{};
+    ByStation queued{};  ///< time until the station is free
+  };
+  struct Micro {
+    double seconds = 0;
+    Moments now;
+    ByStation busy{};
+    ByStation queued{};
+  };
+
+  State state_at(const Moments& now) const {
+    State state{.now = now};
+    for (std::size_t station = 0; station < stations_.count(); ++station) {
+      state.busy[station] = stations_.busy(station);
+      state.queued[station] = std::max(0.0, stations_.free_at(station) - now.last());
+    }
+    return state;
+  }
+  static bool alike(const Micro& a, const Micro& b) {
+    const double most = 1e-9 * b.seconds;
+    bool all = std::abs(a.seconds - b.seconds) <= most;
+    for (std::size_t lane = 0; lane < a.now.lanes(); ++lane)
+      all = all && std::abs((a.now.last() - a.now[lane]) - (b.now.last() - b.now[lane])) <= most;
+    for (std::size_t station = 0; station < kStations; ++station)
+      all = all && std::abs(a.busy[station] - b.busy[station]) <= most &&
+            std::abs(a.queued[station] - b.queued[station]) <= most;
+    return all;
+  }
+
+  const Stations& stations_;
+  State last_;
+  Micro micro_;
+  std::size_t played_ = 0;  ///< micro-batches in turn that were alike
+  double seconds_ = 0;
+  ByStation busy_{};
+};
 
 /// The moments at which messages of one kind arrive, in the order of steps and micro-batches.
 using Arrivals = std::vector<double>;
@@ -55,11 +115,10 @@ struct TimedPipeline::Boxes {
 class TimedPipeline::Stage {
  public:
   /// `job`: with other stations.
-  Stage(const TimedJob& job, std::size_t number, double factor, double more_s, Boxes& boxes)
+  Stage(const TimedJob& job, std::size_t number, const Pacing& pacing, Boxes& boxes)
       : stations_(static_cast<std::size_t>(StepStation::count), lanes_of(job)),
         job_{job.job, job.kind, job.work, job.mesh, job.costs, stations_},
-        exchange_(make_exchange(job_)),
-        walk_(job_, *exchange_, factor, more_s),
+        worker_(job_, number, pacing),
         plan_(worker::plan_stage(worker::parse_pipeline_schedule(job.job.pipeline_schedule), number, job.job.pipeline,
                                  job.work.micro_batches)),
         number_(number),
@@ -97,11 +156,12 @@ class TimedPipeline::Stage {
     Arrivals* arrivals = nullptr;
   };
 
+  double now() const { return clock_.moments().last(); }
   double all_busy(std::size_t station) const { return stations_.busy(station) + equal_micros_.busy(station); }
 
   void begin_step() {
-    walk_.begin_step();
-    equal_micros_.begin_step(now_);
+    worker_.begin_step();
+    equal_micros_.begin_step(clock_.moments());
     const std::size_t tensor = job_.job.tensor;
     const auto host = [&](std::size_t stage) { return stage * tensor / job_.mesh.workers_per_host; };
     const auto to = [&](std::size_t stage, double bytes, std::vector<Arrivals>& boxes) {
@@ -116,10 +176,10 @@ class TimedPipeline::Stage {
     const Workload& work = job_.work;
     switch (action.kind) {
       case Kind::forward:
-        now_ = walk_.forward(now_);
+        worker_.forward();
         return true;
       case Kind::backward:
-        now_ = walk_.backward(action.micro + 1 == work.micro_batches, now_);
+        worker_.backward(action.micro);
         leave_out_micros(action.micro);
         return true;
       case Kind::send_output:
@@ -137,12 +197,12 @@ class TimedPipeline::Stage {
   /// Without a pipeline, the passes of a micro-batch follow each other. The last one is played, too.
   void leave_out_micros(std::size_t micro) {
     if (job_.job.pipeline > 1 || micro + 2 >= job_.work.micro_batches) return;
-    next_ += 2 * equal_micros_.end_micro(now_, job_.work.micro_batches - micro - 2);
+    next_ += 2 * equal_micros_.end_micro(clock_.moments(), job_.work.micro_batches - micro - 2);
   }
 
   void wait_until(double moment) {
-    waited_ += std::max(0.0, moment - now_.last());
-    now_ = later(now_, Moments(moment, stations_.lanes()));
+    waited_ += std::max(0.0, moment - now());
+    clock_.wait_until(moment);
   }
 
   bool receive(const Arrivals& arrivals, std::size_t micro) {
@@ -158,8 +218,8 @@ class TimedPipeline::Stage {
     if (out.bytes <= 0) return;
     if (out.left.size() >= kBuffers) wait_until(out.left[out.left.size() - kBuffers]);
     const StageMessage message = stage_message(job_, out.bytes, out.within);
-    const double arrived = job_.stations.end_of(job_.stations.submit(now_.last(), {message.leg}), now_).last();
-    if (message.work) job_.stations.submit(now_.last(), {*message.work});
+    const double arrived = stations_.end_of(stations_.submit(now(), {message.leg}), clock_.moments()).last();
+    if (message.work) stations_.submit(now(), {*message.work});
     out.left.push_back(arrived - message.leg.drain_s);
     out.arrivals->push_back(arrived);
   }
@@ -168,31 +228,26 @@ class TimedPipeline::Stage {
   void end_messages() {
     for (const Outgoing* out : {&outputs_, &gradients_})
       if (!out->left.empty()) wait_until(out->left.back());
-    boxes_.sums[number_].push_back(now_.last());
+    boxes_.sums[number_].push_back(now());
   }
 
   /// Returns false if a stage with the same tensors has not come to the sum yet.
   bool sum_shared() {
     const std::size_t step = ends_.size();
-    double begin = now_.last();
+    double begin = now();
     for (const SharedGradient& shared : job_.work.shared)
       for (const std::size_t stage : shared.stages) {
         if (boxes_.sums[stage].size() <= step) return false;
         begin = std::max(begin, boxes_.sums[stage][step]);
       }
-    std::vector<Stations::Ticket> tickets;
-    for (const SharedGradient& shared : job_.work.shared)
-      tickets.push_back(job_.stations.submit(Moments(begin, stations_.lanes()),
-                                             stage_group(job_, shared.stages.size()).all_reduce(shared.bytes)));
-    now_ = Moments(begin, stations_.lanes());
-    for (const Stations::Ticket ticket : tickets) now_ = later(now_, job_.stations.end_of(ticket, now_));
-    walk_.hand_over_shared(now_);
+    clock_.wait_until(begin);
+    worker_.sum_shared();
     return true;
   }
 
   void end_step() {
-    now_ = walk_.finish(now_);
-    ends_.push_back(now_.last() + equal_micros_.seconds());
+    worker_.finish_step();
+    ends_.push_back(now() + equal_micros_.seconds());
     next_ = 0;
     begin_step();
     if (ends_.size() != kWarmUp) return;
@@ -202,14 +257,13 @@ class TimedPipeline::Stage {
 
   Stations stations_;
   const TimedJob job_;
-  const std::unique_ptr<TimedExchange> exchange_;
-  TimedWalk walk_;
+  PlannedWorker worker_;
+  PlannedClock& clock_ = worker_.clock();
   EqualMicros equal_micros_{stations_};
   const worker::StagePlan plan_;
   const std::size_t number_;
   Boxes& boxes_;
   std::size_t next_ = 0;  ///< of the plan; after it, the step's end and the sum of shared tensors
-  Moments now_{0, stations_.lanes()};
   double waited_ = 0;
   double waited_before_ = 0;
   std::vector<double> ends_;  ///< of the steps so far
@@ -219,12 +273,12 @@ class TimedPipeline::Stage {
 };
 
 TimedPipeline::TimedPipeline(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
-                             const Mesh& mesh, const HostCosts& costs, double factor, double more_s)
+                             const Mesh& mesh, const HostCosts& costs, const Pacing& pacing)
     : boxes_(std::make_unique<Boxes>(stages.size())) {
   Stations unused(0);
   for (std::size_t stage = 0; stage < stages.size(); ++stage)
-    stages_.push_back(std::make_unique<Stage>(TimedJob{job, kind, stages[stage], mesh, costs, unused}, stage, factor,
-                                              more_s, *boxes_));
+    stages_.push_back(
+        std::make_unique<Stage>(TimedJob{job, kind, stages[stage], mesh, costs, unused}, stage, pacing, *boxes_));
 }
 
 TimedPipeline::~TimedPipeline() = default;

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include <psring/bench/cost/timed_exchange.h>
+#include <psring/bench/cost/planned_worker.h>
 
 namespace psring::bench {
 
@@ -21,9 +21,9 @@ struct TimedPeriod {
 /// the same at the same times. A job without a pipeline has one stage.
 class TimedPipeline {
  public:
-  /// Arguments outlive the pipeline. `stages`: their work; `factor` and `more_s`: those of TimedWalk.
+  /// Arguments outlive the pipeline. `stages`: their work.
   TimedPipeline(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
-                const Mesh& mesh, const HostCosts& costs, double factor, double more_s);
+                const Mesh& mesh, const HostCosts& costs, const Pacing& pacing);
   ~TimedPipeline();
 
   /// Plays some steps of all stages: each acts in the order of its plan (worker::plan_stage), and waits for the

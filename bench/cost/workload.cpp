@@ -58,8 +58,8 @@ namespace {
 
 /// A whole model, or one part of each of its layers.
 struct Described {
-  std::unique_ptr<worker::Model> model;
-  worker::FlatModel flat;
+  std::shared_ptr<const worker::Model> model;  ///< shared by the workloads
+  std::shared_ptr<const worker::FlatModel> flat;
 };
 
 std::unique_ptr<worker::Model> model_of(const JobOptions& job, const worker::Registries& registries,
@@ -75,7 +75,7 @@ Described describe(const JobOptions& job, const worker::Registries& registries, 
   auto model = model_of(job, registries, part);
   worker::FlatModel flat(*model, worker::group_layers(*model, job.units));
   if (!job.freeze.empty()) flat.freeze(worker::listed_units(flat, job.freeze));
-  return {std::move(model), std::move(flat)};
+  return {std::move(model), std::make_shared<const worker::FlatModel>(std::move(flat))};
 }
 
 /// One stage. `flat`: of all stages.
@@ -83,7 +83,7 @@ Described stage_of(const JobOptions& job, const worker::Registries& registries, 
                    const worker::FlatModel& flat, Range layers) {
   auto model = model_of(job, registries, part);
   *model = worker::take_stage(std::move(*model), layers);
-  return {std::move(model), flat.part(layers)};
+  return {std::move(model), std::make_shared<const worker::FlatModel>(flat.part(layers))};
 }
 
 /// With --compute sleep, each pass of a layer takes an equal part of the step (worker/pace.h), in all stages.
@@ -193,8 +193,7 @@ void add_units(const worker::FlatModel& flat, const std::map<std::string, std::v
     work.backward_layers.push_back(flat.backward_layers(unit));
     for (const TensorLayout& tensor : work.layout.units[unit].tensors)
       if (const auto& stages = stages_of.at(tensor.spec.name); flat.trained(unit) && stages.size() > 1)
-        work.shared.push_back(
-            {unit, static_cast<double>(tensor.spec.elements() * size_bytes(work.layout.gradient_type)), stages});
+        work.shared.push_back({unit, {tensor.offset, tensor.offset + tensor.spec.elements()}, stages});
   }
 }
 
@@ -203,7 +202,7 @@ void add_units(const worker::FlatModel& flat, const std::map<std::string, std::v
 std::vector<Workload> make_workloads(const JobOptions& job, const worker::Registries& registries, std::size_t owners,
                                      const PassTime& time) {
   const Described whole = describe(job, registries, {});
-  worker::check_size(job, whole.flat.layout(owners));
+  worker::check_size(job, whole.flat->layout(owners));
   const std::vector<Range> stages = worker::stages_of_job(job, *whole.model);
   const auto stages_of = worker::stages_of_tensors(*whole.model, stages);
   const auto kind = registries.strategies.make(Spec::parse("--strategy", job.strategy));
@@ -212,30 +211,31 @@ std::vector<Workload> make_workloads(const JobOptions& job, const worker::Regist
   const std::size_t one_more = job.batch_per_worker() < job.accumulate ? 0 : job.batch_per_worker() % job.accumulate;
   const worker::TensorPart largest =
       job.tensor > 1 ? worker::TensorPart(job.tensor - 1, job.tensor) : worker::TensorPart();
-  const Described divided = job.tensor > 1 ? describe(job, registries, largest) : Described{nullptr, whole.flat};
+  const Described divided = job.tensor > 1 ? describe(job, registries, largest) : whole;
   std::vector<Workload> all;
   for (const Range layers : stages) {
     const bool last = layers.end == whole.model->layers.size();
-    const Described part =
-        job.pipeline > 1 ? stage_of(job, registries, largest, divided.flat, layers) : Described{nullptr, divided.flat};
-    const worker::Model& model = part.model ? *part.model : divided.model ? *divided.model : *whole.model;
+    const Described part = job.pipeline > 1 ? stage_of(job, registries, largest, *divided.flat, layers) : divided;
+    const worker::Model& model = *part.model;
     Workload work;
     work.model = whole.model->name;
+    work.stage = part.model;
+    work.flat = part.flat;
     work.tokens = whole.model->tokens;
     work.rows_per_sample = whole.model->rows_per_sample;
-    work.layout = part.flat.layout(owners);
+    work.layout = part.flat->layout(owners);
     work.layout.parameter_type = parse_dtype("--precision", job.precision);
     work.layout.gradient_type =
         job.comm_dtype.empty() ? work.layout.parameter_type : parse_dtype("--comm-dtype", job.comm_dtype);
     if (kind->servers) work.layout.weights = worker::server_weights(job, *kind, work.layout);
     work.layout.piece_elements = worker::piece_elements(job, work.layout);
-    work.first_trained_layer = part.flat.first_trained_layer();
+    work.first_trained_layer = part.flat->first_trained_layer();
     work.micro_batches = job.accumulate;
-    add_units(part.flat, stages_of, work);
+    add_units(*part.flat, stages_of, work);
     Workload larger = work;
-    add_passes(job, model, part.flat, smaller, last, time, work);
+    add_passes(job, model, *part.flat, smaller, last, time, work);
     if (one_more > 0) {
-      add_passes(job, model, part.flat, smaller + 1, last, time, larger);
+      add_passes(job, model, *part.flat, smaller + 1, last, time, larger);
       mix_in(work, larger, static_cast<double>(one_more) / static_cast<double>(job.accumulate));
     }
     all.push_back(std::move(work));

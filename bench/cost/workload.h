@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,7 +30,7 @@ struct LayerTime {
 /// A tensor that several stages of a pipeline hold: they sum its gradient once a step.
 struct SharedGradient {
   std::size_t unit = 0;
-  double bytes = 0;
+  Range range = {};                 ///< in the unit
   std::vector<std::size_t> stages;  ///< ascending
 };
 
@@ -37,7 +38,9 @@ struct SharedGradient {
 /// the layers are those of one stage, and each of them is one part of a whole layer.
 struct Workload {
   std::string model;
-  bool tokens = false;  ///< the model reads text
+  std::shared_ptr<const worker::Model> stage = nullptr;     ///< shared by copies of the workload
+  std::shared_ptr<const worker::FlatModel> flat = nullptr;  ///< the same
+  bool tokens = false;                                      ///< the model reads text
   std::size_t rows_per_sample = 1;
   std::vector<LayerTime> layers;
   Layout layout;

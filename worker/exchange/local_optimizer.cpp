@@ -4,6 +4,7 @@
 #include <psring/common/base/error.h>
 #include <psring/optim/mixed.h>
 #include <psring/worker/exchange/local_optimizer.h>
+#include <psring/worker/exchange/planned.h>
 
 namespace psring::worker {
 
@@ -18,7 +19,8 @@ LocalOptimizer::LocalOptimizer(const OptimizerPlan& plan, const Layout& layout, 
       owners_(owners),
       state_(layout.units.size()) {
   check(owners == nullptr || owners->size() == layout.owners, "a layout for {} owners", layout.owners);
-  if (device != nullptr) applier_ = optim::make_device_applier(*device);
+  if (device != nullptr)
+    applier_ = planned(device) != nullptr ? planned(device)->make_applier() : optim::make_device_applier(*device);
   const auto buffer = [&](std::size_t bytes) {
     return device != nullptr ? Buffer(bytes, Category::optimizer, ledger, *device)
                              : Buffer(bytes, Category::optimizer, ledger);

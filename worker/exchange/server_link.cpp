@@ -1,6 +1,7 @@
 #include <utility>
 
 #include <psring/worker/compressor.h>
+#include <psring/worker/exchange/planned.h>
 #include <psring/worker/exchange/server_link.h>
 #include <psring/worker/ps_client.h>
 
@@ -74,6 +75,7 @@ std::unique_ptr<ServerLink> make_compressed_link(Compressor& compressor, std::un
 }
 
 std::unique_ptr<ServerLink> make_server_link(const Plan& plan, const World& world) {
+  if (Planned* device = planned(world.device)) return device->make_link();
   auto link = world.stages() ? make_staged_link(plan, world) : make_direct_link(world);
   return world.compressor != nullptr ? make_compressed_link(*world.compressor, std::move(link)) : std::move(link);
 }

@@ -2,6 +2,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/proc/job.h>
+#include <psring/worker/exchange/planned.h>
 #include <psring/worker/exchange/servers.h>
 #include <psring/worker/ps_client.h>
 
@@ -10,7 +11,8 @@ namespace psring::worker {
 Servers::Servers(const Plan& plan, const World& world)
     : plan_(plan),
       world_(world),
-      link_((check(world.client != nullptr, "ps needs servers"), make_server_link(plan, world))),
+      link_((check(world.client != nullptr || planned(world.device) != nullptr, "ps needs servers"),
+             make_server_link(plan, world))),
       host_sum_(plan, world),
       first_{plan.first_step},
       step_{plan.first_step},
@@ -47,7 +49,7 @@ std::uint64_t Servers::version_of(UnitId unit, std::uint64_t step) const {
 /// Once a step's values are here, the servers have taken the initial ones.
 void Servers::begin_step(Step step) {
   step_ = step;
-  world_.client->begin_step(step.index);
+  if (world_.client != nullptr) world_.client->begin_step(step.index);
   if (step.index > first_.index) initial_ = {};
 }
 

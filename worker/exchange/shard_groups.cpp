@@ -3,12 +3,15 @@
 #include <vector>
 
 #include <psring/common/base/error.h>
+#include <psring/worker/exchange/planned.h>
 #include <psring/worker/exchange/shard_groups.h>
 
 namespace psring::worker {
 
 ShardGroups::ShardGroups(const Plan& plan, const World& world)
-    : gradient_type_(plan.layout.gradient_type), on_device_(world.device != nullptr), owners_(world.group) {
+    : gradient_type_(plan.layout.gradient_type),
+      on_device_(world.device != nullptr && planned(world.device) == nullptr),
+      owners_(world.group) {
   check(world.group != nullptr, "data-parallel workers need a group");
   const std::span<const std::size_t> groups = plan.place.shard_groups;
   if (groups.empty()) return;

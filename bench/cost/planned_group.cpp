@@ -3,9 +3,13 @@
 #include <numeric>
 #include <utility>
 
-#include <psring/bench/cost/timed_exchange.h>
+#include <psring/bench/cost/planned_group.h>
+#include <psring/common/base/error.h>
+#include <psring/optim/codec/power_sgd.h>
 #include <psring/ring/hier/hierarchy.h>
 #include <psring/ring/plan/algorithm.h>
+#include <psring/ring/request.h>
+#include <psring/ring/split.h>
 
 namespace psring::bench {
 namespace {
@@ -24,12 +28,126 @@ ring::Tuning tuning_of(const JobOptions& job) {
 
 }  // namespace
 
-TimedGroup::TimedGroup(const TimedJob& job, std::size_t hosts, std::size_t per_host, std::size_t id, std::size_t stride)
-    : job_(job), hosts_(hosts), per_host_(per_host), id_(id), stride_(stride), tuning_(tuning_of(job.job)) {}
+PlannedGroup::PlannedGroup(const TimedJob& job, PlannedClock& clock, std::vector<std::size_t> ranks, std::size_t rank,
+                           std::size_t id, const std::vector<worker::UnitBuffers>& units)
+    : ProcessGroup(rank, ranks.size()),
+      job_(job),
+      clock_(clock),
+      ranks_(std::move(ranks)),
+      id_(id),
+      units_(units),
+      tuning_(tuning_of(job.job)),
+      codec_(optim::make_codec(job.job.compress, job.job.error_feedback)) {
+  const auto host_of = [&](std::size_t member) { return ranks_[member] / job.mesh.workers_per_host; };
+  for (std::size_t member = 0; member < ranks_.size(); ++member)
+    if (member != rank && host_of(member) == host_of(rank)) ++per_host_;
+  hosts_ = std::max<std::size_t>(1, ranks_.size() / per_host_);
+  for (std::size_t i = 1; per_host_ > 1 && i < ranks_.size() && stride_ == 1; ++i)
+    if (host_of(i) == host_of(i - 1)) stride_ = ranks_[i] - ranks_[i - 1];
+}
+
+namespace {
+
+/// A transfer in virtual time: to wait for it moves the clock.
+class PlannedTransfer final : public ring::Operation {
+ public:
+  PlannedTransfer(PlannedClock& clock, Stations::Ticket ticket) : clock_(clock), ticket_(ticket) {}
+  bool advance() override { return clock_.is_done(ticket_); }
+  void wait() override { clock_.wait(ticket_); }
+  std::vector<std::size_t> awaited() const override { return {0}; }
+
+ private:
+  PlannedClock& clock_;
+  const Stations::Ticket ticket_;
+};
+
+/// One transfer after the other; the second one waits for no others.
+Legs joined(const Legs& first, const Legs& second) {
+  std::vector<Leg> legs = *first;
+  for (Leg leg : *second) {
+    leg.group = 0;
+    legs.push_back(std::move(leg));
+  }
+  return std::make_shared<const std::vector<Leg>>(std::move(legs));
+}
+
+}  // namespace
+
+ring::Work PlannedGroup::start(const ring::Request& request) {
+  using ring::Collective;
+  const Collective collective = request.call.collective;
+  if (collective == Collective::broadcast || collective == Collective::barrier) return {};  // outside of a step
+  if (collective == Collective::send || collective == Collective::recv)
+    fail(ErrorKind::usage, "psring plan predicts no messages between two workers; use psring compare");
+  const Stations::Ticket ticket = clock_.submit(legs_of(request));
+  return ring::Work(std::make_shared<PlannedTransfer>(clock_, ticket));  // shared, as all operations are
+}
+
+std::unique_ptr<ring::ProcessGroup> PlannedGroup::subgroup(const ring::Split& split) {
+  std::vector<std::size_t> ranks;
+  for (const std::size_t rank : split.ranks) ranks.push_back(ranks_[rank]);
+  return std::make_unique<PlannedGroup>(job_, clock_, std::move(ranks), split.rank, split.id + 1, units_);
+}
+
+std::string PlannedGroup::describe(ring::Collective collective, std::size_t /*count*/,
+                                   ring::ElementType /*type*/) const {
+  return fmt::format("{}: planned", to_string(collective));
+}
+
+Legs PlannedGroup::legs_of(const ring::Request& request) const {
+  const ring::Call& call = request.call;
+  const ring::Collective sums = job_.kind.stage == 0 ? ring::Collective::all_reduce : ring::Collective::reduce_scatter;
+  const bool of_gradients = call.collective == sums && call.op == ring::ReduceOp::Kind::mean;
+  if (of_gradients && optim::compresses(job_.job.compress)) return coded_legs(request);
+  const auto each = static_cast<double>(call.type.bytes());
+  if (call.collective == ring::Collective::all_reduce)
+    return known(Kind::all_reduce, each * static_cast<double>(call.count));
+  std::vector<double> units;
+  for (const Range range : (*request.parts)[rank()])
+    units.push_back(each * static_cast<double>(range.size() * request.parts->size()));
+  return known(call.collective == ring::Collective::all_gather ? Kind::all_gather : Kind::reduce_scatter, units);
+}
+
+template <class Body>
+void PlannedGroup::for_each_unit_in(const ring::Vector& gradients, Body body) const {
+  const auto* const end = gradients.data + gradients.count * gradients.type.bytes();
+  for (std::size_t unit = 0; unit < units_.size(); ++unit)
+    if (const std::byte* at = units_[unit].gradients.data(); at != nullptr && at >= gradients.data && at < end)
+      body(unit);
+}
+
+Legs PlannedGroup::coded_legs(const ring::Request& request) const {
+  if (codec_ == nullptr) return low_rank_legs(request.data);
+  double codes = 0;
+  if (request.parts == nullptr) {
+    for_each_unit_in(request.data, [&](std::size_t unit) {
+      codes += static_cast<double>(codec_->bytes(job_.work.layout.units[unit].elements));
+    });
+    return known(Kind::all_gather, codes * members());
+  }
+  for (const Range range : (*request.parts)[rank()]) codes += static_cast<double>(codec_->bytes(range.size()));
+  return known(Kind::direct, codes);
+}
+
+/// PowerSGD's two all-reduces, one after the other.
+Legs PlannedGroup::low_rank_legs(const ring::Vector& gradients) const {
+  const std::size_t most = *optim::power_sgd_rank(job_.job.compress);
+  double first = 0;
+  double second = 0;
+  for_each_unit_in(gradients, [&](std::size_t unit) {
+    for (const TensorLayout& tensor : job_.work.layout.units[unit].tensors) {
+      const auto dims = optim::low_rank(tensor.spec.shape, most);
+      first += sizeof(float) * static_cast<double>(dims ? dims->p_elements() : tensor.spec.elements());
+      if (dims) second += sizeof(float) * static_cast<double>(dims->q_elements());
+    }
+  });
+  const Legs all = known(Kind::all_reduce, first);
+  return second > 0 ? joined(all, known(Kind::all_reduce, second)) : all;
+}
 
 /// The card, which the workers of a host share. A byte that is added to what the receiver has takes as long as three
 /// that are copied, because two are read and one is written.
-Wire TimedGroup::between(double sums, std::size_t columns) const {
+Wire PlannedGroup::between(double sums, std::size_t columns) const {
   constexpr std::size_t kMostSenders = 16;  // of more workers, several send as one
   const MessageCosts& costs = job_.costs.collective;
   const std::size_t lanes = job_.stations.lanes();
@@ -41,7 +159,7 @@ Wire TimedGroup::between(double sums, std::size_t columns) const {
   return wire;
 }
 
-void TimedGroup::add(std::vector<Leg>& legs, StepStation station, const CollectiveTime& time, double sums) const {
+void PlannedGroup::add(std::vector<Leg>& legs, StepStation station, const CollectiveTime& time, double sums) const {
   const net::LinkSpec& link = station == StepStation::within ? job_.mesh.within : job_.mesh.between;
   legs.push_back({.station = job_.station(station),
                   .service_s = time.occupies_s,
@@ -54,7 +172,7 @@ void TimedGroup::add(std::vector<Leg>& legs, StepStation station, const Collecti
   const double work = time.messages * costs.work_s +
                       time.moved_bytes * (costs.work_s_per_byte + sums * job_.costs.aggregate_s_per_byte);
   // The other groups of the same workers' hosts do the same at the same time.
-  const double groups = static_cast<double>(job_.mesh.workers()) / static_cast<double>(size());
+  const double groups = static_cast<double>(job_.mesh.workers()) / members();
   const double columns = station == StepStation::within ? static_cast<double>(hosts_) : static_cast<double>(per_host_);
   const double every = work * groups * columns / static_cast<double>(job_.stations.lanes());
   if (job_.costs.one_host && job_.mesh.workers_per_host == 1 && time.frames)
@@ -63,8 +181,8 @@ void TimedGroup::add(std::vector<Leg>& legs, StepStation station, const Collecti
     legs.push_back(job_.processors(every, every / static_cast<double>(job_.mesh.hosts)));
 }
 
-void TimedGroup::add_within(std::vector<Leg>& legs, std::span<const double> units, double sums,
-                            std::size_t columns) const {
+void PlannedGroup::add_within(std::vector<Leg>& legs, std::span<const double> units, double sums,
+                              std::size_t columns) const {
   if (per_host_ <= 1) return;
   const double bytes = std::accumulate(units.begin(), units.end(), 0.0);
   ring::Tuning::Row direct = tuning_.pick(per_host_, static_cast<std::size_t>(bytes));
@@ -80,7 +198,7 @@ void TimedGroup::add_within(std::vector<Leg>& legs, std::span<const double> unit
 }
 
 /// A reduce-scatter and an all-gather between hosts have a stage that moves nothing within a host: a barrier.
-void TimedGroup::add_barrier(std::vector<Leg>& legs) const {
+void PlannedGroup::add_barrier(std::vector<Leg>& legs) const {
   if (per_host_ <= 1 || hosts_ <= 1) return;
   const Wire wire(job_.mesh.within, job_.costs.within_hop_s, job_.costs.copy_s_per_byte);
   const std::size_t first = legs.size();
@@ -88,8 +206,8 @@ void TimedGroup::add_barrier(std::vector<Leg>& legs) const {
   legs[first].lanes = {.size = per_host_, .stride = stride_, .owners = per_host_, .kind = LaneGroup::Kind::reduces};
 }
 
-void TimedGroup::add_between(std::vector<Leg>& legs, const CollectiveTime& time, double sums,
-                             std::size_t columns) const {
+void PlannedGroup::add_between(std::vector<Leg>& legs, const CollectiveTime& time, double sums,
+                               std::size_t columns) const {
   if (hosts_ <= 1) return;
   const std::size_t first = legs.size();
   add(legs, StepStation::card_out, time, sums);
@@ -97,7 +215,7 @@ void TimedGroup::add_between(std::vector<Leg>& legs, const CollectiveTime& time,
 }
 
 /// Every transfer between hosts goes through all stages, even where a stage moves nothing.
-void TimedGroup::add_gates(std::vector<Leg>& legs) const {
+void PlannedGroup::add_gates(std::vector<Leg>& legs) const {
   if (job_.mesh.hosts <= 1 || job_.mesh.workers_per_host <= 1) return;
   bool goes_up = false;
   bool is_through = false;
@@ -114,7 +232,7 @@ void TimedGroup::add_gates(std::vector<Leg>& legs) const {
   if (is_through && !goes_up) legs.push_back({.waits_for_call = true, .group = id_, .gate = Leg::Gate::up});
 }
 
-Legs TimedGroup::known(Kind kind, std::span<const double> units) const {
+Legs PlannedGroup::known(Kind kind, std::span<const double> units) const {
   const auto [known, is_new] = known_.try_emplace({kind, {units.begin(), units.end()}});
   if (is_new) {
     std::vector<Leg> legs = legs_of(kind, units);
@@ -124,16 +242,16 @@ Legs TimedGroup::known(Kind kind, std::span<const double> units) const {
   return known->second;
 }
 
-std::vector<Leg> TimedGroup::legs_of(Kind kind, std::span<const double> units) const {
+std::vector<Leg> PlannedGroup::legs_of(Kind kind, std::span<const double> units) const {
   const double bytes = std::accumulate(units.begin(), units.end(), 0.0);
-  if (size() <= 1 || bytes <= 0) return {Leg{}};
+  if (hosts_ * per_host_ <= 1 || bytes <= 0) return {Leg{}};
   if (kind == Kind::all_reduce) return all_reduce_legs(bytes);
   if (kind == Kind::direct) return direct_legs(bytes);
   return scatter(units, kind == Kind::reduce_scatter ? 1 : 0);
 }
 
 /// A small vector is cut among fewer ranks of a host (ring::Hierarchy).
-std::vector<Leg> TimedGroup::all_reduce_legs(double bytes) const {
+std::vector<Leg> PlannedGroup::all_reduce_legs(double bytes) const {
   const double cuts = std::ceil(bytes / static_cast<double>(ring::kCutBytes));
   const auto columns = static_cast<std::size_t>(std::clamp(cuts, 1.0, static_cast<double>(per_host_)));
   const double column = bytes / static_cast<double>(columns);
@@ -149,7 +267,7 @@ std::vector<Leg> TimedGroup::all_reduce_legs(double bytes) const {
   return legs;
 }
 
-std::vector<Leg> TimedGroup::scatter(std::span<const double> units, double sums) const {
+std::vector<Leg> PlannedGroup::scatter(std::span<const double> units, double sums) const {
   const double bytes = std::accumulate(units.begin(), units.end(), 0.0);
   std::vector<Leg> legs;
   if (sums > 0)
@@ -168,52 +286,15 @@ std::vector<Leg> TimedGroup::scatter(std::span<const double> units, double sums)
   return legs;
 }
 
-std::vector<Leg> TimedGroup::direct_legs(double bytes) const {
+std::vector<Leg> PlannedGroup::direct_legs(double bytes) const {
   std::vector<Leg> legs;
   const double within = bytes * static_cast<double>(per_host_);
   add_within(legs, std::span(&within, 1), 1, per_host_);
-  const std::size_t ranks = size() - per_host_ + 1;
+  const std::size_t ranks = hosts_ * per_host_ - per_host_ + 1;
   const double between_ranks = bytes * static_cast<double>(ranks);
   const ring::Tuning::Row exchange{.ranks = ranks, .up_to_bytes = 0, .algorithm = ring::Algorithm::exchange};
   add_between(legs, scatter_time(between(1, per_host_), ranks, std::span(&between_ranks, 1), exchange), 1, per_host_);
   return legs;
-}
-
-namespace {
-
-/// Hosts and workers per host of a group of `size` workers, whose ranks differ by `stride`.
-std::pair<std::size_t, std::size_t> place(const Mesh& mesh, std::size_t size, std::size_t stride = 1) {
-  const std::size_t per_host = std::min(size, std::max<std::size_t>(1, mesh.workers_per_host / stride));
-  return {std::max<std::size_t>(1, size / per_host), per_host};
-}
-
-/// The data-parallel group of a worker: it skips the other workers of its copy of the model.
-TimedGroup owners_of(const TimedJob& job) {
-  const std::size_t parts = job.job.mesh().model_workers();
-  const std::size_t all = job.mesh.workers() / parts;
-  const auto [hosts, per_host] = place(job.mesh, job.kind.stage == 0 ? all : job.work.layout.owners, parts);
-  return {job, hosts, per_host, 1};
-}
-
-TimedGroup replicas_of(const TimedJob& job) {
-  if (job.job.mesh().divides_model()) return {job, 1, 1, 2};
-  const std::size_t owners = job.kind.stage == 0 ? job.mesh.workers() : job.work.layout.owners;
-  const auto [hosts, per_host] = place(job.mesh, owners);
-  return {job, job.mesh.hosts / hosts, job.mesh.workers_per_host / per_host, 2, per_host};
-}
-
-}  // namespace
-
-TimedGroups::TimedGroups(const TimedJob& job) : owners(owners_of(job)), replicas(replicas_of(job)) {}
-
-TimedGroup tensor_group(const TimedJob& job) {
-  const auto [hosts, per_host] = place(job.mesh, job.job.tensor);
-  return {job, hosts, per_host, 3};
-}
-
-TimedGroup stage_group(const TimedJob& job, std::size_t stages) {
-  const bool one_host = job.mesh.workers_per_host >= job.job.mesh().model_workers();
-  return {job, one_host ? 1 : stages, one_host ? stages : 1, 4};
 }
 
 /// The card is shared by those workers of a host whose neighbours are on the next host: one tensor group at most.

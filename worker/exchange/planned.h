@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+
+#include <psring/common/device/device.h>
+#include <psring/optim/device_applier.h>
+#include <psring/worker/exchange/server_link.h>
+
+namespace psring::worker {
+
+/// Ability of a device: it belongs to a worker that is only planned (bench/cost). Its memory has addresses alone,
+/// work on it takes no time but for updates, and nothing waits in a queue.
+class Planned {
+ public:
+  virtual ~Planned() = default;
+  virtual std::unique_ptr<optim::DeviceApplier> make_applier() = 0;
+  /// The link to servers that do not exist.
+  virtual std::unique_ptr<ServerLink> make_link() = 0;
+};
+
+/// Null if the worker exists.
+inline Planned* planned(Device* device) { return dynamic_cast<Planned*>(device); }
+
+}  // namespace psring::worker
