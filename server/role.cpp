@@ -1,8 +1,6 @@
 #include <memory>
 #include <optional>
 
-#include <unistd.h>
-
 #include <psring/common/base/extension.h>
 #include <psring/common/base/json.h>
 #include <psring/common/base/parallel.h>
@@ -10,6 +8,7 @@
 #include <psring/common/base/standard_files.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/device.h>
+#include <psring/common/device/mapping.h>
 #include <psring/common/net/part_transport.h>
 #include <psring/common/net/reporting.h>
 #include <psring/common/proc/event_log.h>
@@ -26,10 +25,6 @@ namespace {
 
 /// Bytes of the arena for a server's link to server 0. Sums are small, and go through the link's own memory.
 constexpr std::size_t kArenaBytes = std::size_t{64} << 10;
-
-std::size_t host_memory_bytes() {
-  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-}
 
 /// A list with one entry for each worker.
 Json json_of(const std::vector<StalenessRecord>& records) {

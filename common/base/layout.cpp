@@ -106,9 +106,16 @@ Layout make_layout(std::vector<UnitSpec> units, std::size_t owners) {
   return layout;
 }
 
-namespace {
+Range table_buckets(std::size_t owners, std::size_t owner) {
+  const CutWeights equal(std::vector<std::uint32_t>(owners, 1));
+  return Partition(kBuckets, owners, &equal).range(owner);
+}
 
-/// Writes the initial values of a tensor's elements from `first` on.
+Range table_piece(Range owned, std::size_t pieces, std::size_t piece) {
+  const std::size_t blocks = owned.size() / kCut;
+  return {owned.begin + blocks * piece / pieces * kCut, owned.begin + blocks * (piece + 1) / pieces * kCut};
+}
+
 void initialise(const Init& init, const CounterRng& rng, std::size_t first, std::span<float> out) {
   for (std::size_t i = 0; i < out.size(); ++i) {
     const std::size_t index = first + i;
@@ -125,8 +132,6 @@ void initialise(const Init& init, const CounterRng& rng, std::size_t first, std:
     }
   }
 }
-
-}  // namespace
 
 void initialise(const UnitLayout& unit, Range range, std::uint64_t seed, std::span<float> out) {
   check(out.size() == range.size(), "initialise: {} elements for a range of {}", out.size(), range.size());

@@ -13,6 +13,8 @@
 
 namespace psring {
 
+class CounterRng;
+
 /// Initial values of a tensor: all `a`, uniform in [-a, a), or normal with standard deviation `a`.
 /// Each element depends only on (seed, tensor, index in the tensor).
 struct Init {
@@ -73,6 +75,24 @@ struct UnitLayout {
                         ///< (--freeze)
 };
 
+/// The hash buckets of every table: the elements of a table as a unit. A row belongs to the bucket that the top 20 bits
+/// of its hashed key name (optim/rows/row_hash.h).
+inline constexpr std::size_t kBuckets = std::size_t{1} << 20;
+/// The most owners of a table: each has at least one block of kCut buckets.
+inline constexpr std::size_t kMostTableOwners = kBuckets / kCut;
+
+/// A table: rows of `width` elements, by 64-bit keys. A row appears when it is trained for the first time.
+struct TableLayout {
+  std::string name;
+  std::size_t width = 0;
+  DType type = DType::f32;    ///< of rows and row gradients on the wire: f32 or bf16; owners keep f32
+  Init init = {};             ///< of a row's values, by key
+  std::size_t most_keys = 0;  ///< in the batch of one worker
+  std::size_t most_bags = 0;  ///< as well; a bag is the keys of one feature of one sample
+  std::size_t pieces = 1;     ///< of each owner: ranges of buckets that are updated separately
+  std::size_t row_bytes() const { return width * size_bytes(type); }
+};
+
 /// Default size of a piece, the grain of the exchange with servers: 1 MiB of f32. See pieces.h.
 inline constexpr std::size_t kPieceElements = std::size_t{256} << 10;
 inline constexpr std::size_t kLeastPieceElements = std::size_t{16} << 10;
@@ -89,6 +109,9 @@ struct Layout {
   DType parameter_type = DType::f32;
   DType gradient_type = DType::f32;
   std::size_t pushes = 1;  ///< pushes of each unit by a worker in one step: micro-batches that the owners add up
+  /// Tables that the owners keep beside the units. No formula of units counts them. Frames number them from
+  /// units.size() on.
+  std::vector<TableLayout> tables = {};
 
   std::size_t elements() const;  ///< of all units, including padding
   /// The trained units, in order. Only these have gradients, updates and optimizer state.
@@ -119,6 +142,16 @@ struct UnitSpec {
 
 /// Places each unit's tensors in order, each at a multiple of kCut, and pads the unit to a multiple of kCut * owners.
 Layout make_layout(std::vector<UnitSpec> units, std::size_t owners);
+
+/// Returns the buckets of an owner: blocks of kCut, of which the owners have equally many to within one. REQUIRES:
+/// owners <= kMostTableOwners.
+Range table_buckets(std::size_t owners, std::size_t owner);
+/// Returns one of the `pieces` ranges that an owner's buckets are cut into, as equal as blocks of kCut allow. Pieces
+/// may be empty.
+Range table_piece(Range owned, std::size_t pieces, std::size_t piece);
+
+/// Writes `init`'s values of the elements from `first` on, with random numbers of `rng`.
+void initialise(const Init& init, const CounterRng& rng, std::size_t first, std::span<float> out);
 
 /// Writes the initial values of the unit's elements `range`; padding is zero. REQUIRES: out.size() == range.size().
 void initialise(const UnitLayout& unit, Range range, std::uint64_t seed, std::span<float> out);

@@ -16,6 +16,8 @@ std::string_view to_string(Category category) {
       return "communication";
     case Category::staging:
       return "staging";
+    case Category::index:
+      return "index";
   }
   return "?";
 }

@@ -9,10 +9,11 @@
 namespace psring {
 
 /// The purpose of a buffer: the categories of the memory formulas. If a device computes, all categories count the
-/// device's memory, except `staging`: the host's copies of the data that the device sends and receives.
-enum class Category : std::uint8_t { parameters, gradients, optimizer, activations, communication, staging };
+/// device's memory, except `staging`: the host's copies of the data that the device sends and receives. `index`: where a
+/// table's rows lie, by key.
+enum class Category : std::uint8_t { parameters, gradients, optimizer, activations, communication, staging, index };
 
-inline constexpr std::size_t kCategories = 6;
+inline constexpr std::size_t kCategories = 7;
 
 std::string_view to_string(Category category);
 

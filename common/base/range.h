@@ -66,13 +66,15 @@ class CutWeights {
 /// A flat buffer, cut into one range for each owner, in order. Cuts lie on multiples of kCut, and no range is empty.
 /// Without weights all ranges have the same size. With weights every owner has one block of kCut elements, and the
 /// other blocks are divided in proportion to the weights, to within a block.
-/// REQUIRES: `elements` is a multiple of kCut * owners (see `padded`); the weights are even or for as many owners, and
-/// outlive the partition.
+/// REQUIRES: `elements` is a multiple of kCut * owners (see `padded`), or with weights a multiple of kCut with a block
+/// for each owner; the weights are even or for as many owners, and outlive the partition.
 class Partition {
  public:
   Partition(std::size_t elements, std::size_t owners, const CutWeights* weights = nullptr)
       : elements_(elements), owners_(owners), weights_(weights != nullptr && !weights->even() ? weights : nullptr) {
-    check(owners > 0 && elements % (kCut * owners) == 0, "cannot cut {} elements among {} owners", elements, owners);
+    check(owners > 0 && (weights_ == nullptr || elements == 0 ? elements % (kCut * owners) == 0
+                                                              : elements % kCut == 0 && elements >= kCut * owners),
+          "cannot cut {} elements among {} owners", elements, owners);
     check(weights_ == nullptr || elements == 0 || weights_->owners() == owners, "weights for {} of {} owners",
           weights_ == nullptr ? 0 : weights_->owners(), owners);
   }

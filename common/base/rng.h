@@ -16,7 +16,8 @@ enum class Purpose : std::uint32_t {
   pace = 7,
   compress = 8,
   fault = 9,
-  sample = 10
+  sample = 10,
+  rows = 11
 };
 
 /// Counter-based random numbers (Philox 4x32-10; Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <unistd.h>
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/range.h>
@@ -45,6 +46,10 @@ void Mapping::map(int fd, int flags) {
 
 Mapping::~Mapping() {
   if (reserved_ != nullptr) ::munmap(reserved_, reserved_bytes_);
+}
+
+std::size_t host_memory_bytes() {
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 Fd make_memory_file(const char* name, std::size_t bytes) {

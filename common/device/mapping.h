@@ -33,6 +33,9 @@ class Mapping {
   std::size_t size_ = 0;
 };
 
+/// The memory of this host, in bytes.
+std::size_t host_memory_bytes();
+
 /// Makes a zeroed memory file of `bytes` bytes with a sealed size. `name` shows in /proc/PID/maps.
 Fd make_memory_file(const char* name, std::size_t bytes);
 

@@ -20,7 +20,7 @@ LIBRARY = "libpsring_c.so"  # what psring's Python package loads
 # Every machine has these, or they have to fit its driver and its PyTorch.
 LEFT_THERE = re.compile(r"^(ld-linux|linux-vdso|lib(c|m|dl|rt|pthread|resolv|util|anl|stdc\+\+|gcc_s)\.so|"
                         r"lib(cuda|cudart|cublas|cublasLt|cudnn|nccl|nvrtc)\b)")
-PACKAGES = ["libzmq3-dev", "cppzmq-dev", "libsodium-dev", "libcereal-dev", "libeigen3-dev", "libdnnl-dev",
+PACKAGES = ["libzmq3-dev", "cppzmq-dev", "libsodium-dev", "libcereal-dev", "libeigen3-dev", "libdnnl-dev", "libabsl-dev",
             "libcli11-dev", "libfmt-dev", "nlohmann-json3-dev", "zlib1g-dev", "catch2"]
 # Packages that every machine with a compiler has, or that only libraries without use for psring need.
 LEFT_OUT = re.compile(r"^(gcc-|libc6|libc-dev|libgcc|libstdc|linux-libc|libcrypt|icu|libicu|libxml2|krb5-|libkrb5-dev|"

@@ -20,7 +20,7 @@ STEPS = 30
 METRICS = ["step", "epoch", "worker", "time_s", "loss", "lr", "samples", "step_s", "compute_s", "comm_s",
            "exposed_comm_s", "bytes_sent", "bytes_received", "staleness"]
 BOUND = r"(compute|memory|latency|unknown|processors|server|slowest worker)"  # of processes that share memory
-CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "communication", "staging"]
+CATEGORIES = ["parameters", "gradients", "optimizer", "activations", "communication", "staging", "index"]
 
 
 class Compare(ProgramTest):

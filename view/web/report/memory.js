@@ -10,7 +10,7 @@ import { choice, number } from "./context.js";
 import { memoryWithin } from "./memory_within.js";
 
 const kMostWithin = 6;
-const kCategories = ["parameters", "gradients", "optimizer", "activations", "communication", "staging"];
+const kCategories = ["parameters", "gradients", "optimizer", "activations", "communication", "staging", "index"];
 
 function processes(row) {
   const found = new Map();

@@ -64,7 +64,7 @@ export const en = {
   category: "category", peak: "peak", rss: "RSS peak", pss: "Pss peak", pssTogether: (text) => `Pss of all processes together, at its peak: ${text}.`,
   systemNote: "RSS and Pss are the kernel's: with code, libraries and allocator. In Pss a page that n processes share counts 1/n in each.",
   memoryCurve: "Pss over time", bookedCurve: "Booked memory over time", system: "RSS and Pss of every process",
-  categories: { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", activations: "activations", communication: "communication", staging: "staging" },
+  categories: { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", activations: "activations", communication: "communication", staging: "staging", index: "index of rows" },
 
   sweepsTitle: "Sweeps", sweepTime: (option) => `Step time over ${option}`, sweepTimeCaption: "Median step of the slowest worker; the whisker reaches from the fastest to the slowest run.",
   sweepPredicted: "Dashed: computing plus the predicted exposed communication.", sweepLink: "Dotted: the time that the busiest link alone needs.", linkAlone: "link alone", least: "least ms", most: "most ms",

@@ -66,7 +66,7 @@ export const zh = {
   category: "类别", peak: "峰值", rss: "RSS 峰值", pss: "Pss 峰值", pssTogether: (text) => `所有进程的 Pss 之和的峰值：${text}。`,
   systemNote: "RSS 和 Pss 由内核统计，包含代码、库和分配器。n 个进程共享的页在每个进程的 Pss 中计 1/n。",
   memoryCurve: "Pss（按时间）", bookedCurve: "登记的内存（按时间）", system: "每个进程的 RSS 和 Pss",
-  categories: { parameters: "参数", gradients: "梯度", optimizer: "优化器状态", activations: "激活值", communication: "通信", staging: "暂存" },
+  categories: { parameters: "参数", gradients: "梯度", optimizer: "优化器状态", activations: "激活值", communication: "通信", staging: "暂存", index: "行索引" },
 
   sweepsTitle: "扫描", sweepTime: (option) => `每步耗时与${option}`, sweepTimeCaption: "最慢的 worker 每步耗时的中位数；须线从最快的运行到最慢的运行。",
   sweepPredicted: "虚线：计算时间加预测的暴露通信。", sweepLink: "点线：仅最忙的链路就需要的时间。", linkAlone: "仅链路", least: "最小毫秒", most: "最大毫秒",

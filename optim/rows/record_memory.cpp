@@ -1,0 +1,46 @@
+#include <algorithm>
+#include <limits>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/range.h>
+#include <psring/optim/rows/record_memory.h>
+
+namespace psring::optim {
+
+std::size_t RecordMemory::Sizes::stride() const {
+  return round_up(sizeof(RecordHeader) + (values + state) * sizeof(float), 32);
+}
+
+std::size_t RecordMemory::Sizes::booked_bytes(std::size_t rows) const { return round_up(rows * stride(), kStepBytes); }
+
+std::size_t RecordMemory::Sizes::parameter_bytes(std::size_t booked) const {
+  return booked / stride() * values * sizeof(float);
+}
+
+RecordMemory::RecordMemory(Sizes sizes, std::size_t most_bytes, MemoryLedger& ledger)
+    : sizes_(sizes),
+      stride_(sizes.stride()),
+      ledger_(ledger),
+      memory_(std::max(round_up(most_bytes, kStepBytes), kStepBytes)) {}
+
+RecordMemory::~RecordMemory() { book(0); }
+
+/// Books `bytes` in place of what is booked.
+void RecordMemory::book(std::size_t bytes) {
+  const std::size_t before = sizes_.parameter_bytes(booked_);
+  ledger_.release(Category::parameters, before);
+  ledger_.release(Category::optimizer, booked_ - before);
+  booked_ = bytes;
+  const std::size_t after = sizes_.parameter_bytes(booked_);
+  ledger_.book(Category::parameters, after);
+  ledger_.book(Category::optimizer, booked_ - after);
+}
+
+std::uint32_t RecordMemory::add() {
+  if ((rows_ + 1) * stride_ > memory_.size() || rows_ + 1 == std::numeric_limits<std::uint32_t>::max())
+    fail(ErrorKind::data, "a table with {} rows of {} bytes fills the memory of this host", rows_, stride_);
+  if (const std::size_t bytes = sizes_.booked_bytes(rows_ + 1); bytes != booked_) book(bytes);
+  return static_cast<std::uint32_t>(rows_++);
+}
+
+}  // namespace psring::optim

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <psring/common/base/memory_ledger.h>
+#include <psring/common/device/mapping.h>
+
+namespace psring::optim {
+
+/// A row's memory: the hashed key, the number of its updates, the step of its last update, then its values and the
+/// optimizer's state in f32. One row is one unit of consistency, and one or two cache misses.
+struct RecordHeader {
+  std::uint64_t key = 0;
+  std::uint32_t updates = 0;
+  std::uint32_t last = 0;
+};
+static_assert(sizeof(RecordHeader) == 16);
+
+/// Records of one size, numbered from 0, in one sparse mapping with huge pages advised. Memory is booked in steps of
+/// 2 MiB: the values' share as parameters, the rest as optimizer state.
+class RecordMemory {
+ public:
+  static constexpr std::size_t kStepBytes = std::size_t{2} << 20;
+
+  /// The sizes of a record, and what `rows` of them book.
+  struct Sizes {
+    std::size_t values = 0;  ///< floats
+    std::size_t state = 0;   ///< floats of all slots
+
+    /// Bytes of a record: a multiple of 32.
+    std::size_t stride() const;
+    std::size_t booked_bytes(std::size_t rows) const;
+    /// The part of booked bytes that counts as parameters.
+    std::size_t parameter_bytes(std::size_t booked) const;
+  };
+
+  /// `most_bytes`: memory beyond it is refused. REQUIRES: the ledger outlives this.
+  RecordMemory(Sizes sizes, std::size_t most_bytes, MemoryLedger& ledger);
+  ~RecordMemory();
+  RecordMemory(const RecordMemory&) = delete;
+  RecordMemory& operator=(const RecordMemory&) = delete;
+
+  std::size_t size() const { return rows_; }
+  /// Adds a zeroed record, and returns its number. Throws data if the limit is reached.
+  std::uint32_t add();
+  RecordHeader& header(std::uint32_t row) const { return *reinterpret_cast<RecordHeader*>(at(row)); }
+  /// The row's values, followed by its state.
+  float* values(std::uint32_t row) const { return reinterpret_cast<float*>(at(row) + sizeof(RecordHeader)); }
+  void prefetch(std::uint32_t row) const { __builtin_prefetch(at(row)); }
+
+ private:
+  std::byte* at(std::uint32_t row) const { return memory_.data() + row * stride_; }
+  void book(std::size_t bytes);
+
+  const Sizes sizes_;
+  const std::size_t stride_;
+  MemoryLedger& ledger_;
+  Mapping memory_;
+  std::size_t rows_ = 0;
+  std::size_t booked_ = 0;
+};
+
+}  // namespace psring::optim

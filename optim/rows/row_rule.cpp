@@ -1,0 +1,177 @@
+#include <cmath>
+
+#include <psring/common/base/error.h>
+#include <psring/optim/operands.h>
+#include <psring/optim/rows/row_rule.h>
+
+namespace psring::optim {
+namespace {
+
+/// Applies an elementwise formula, as dense parameters' rules do.
+template <Rule kRule>
+void apply_elementwise(const Formula& formula, const RowRule::Rows& rows) {
+  Optimizer::State state;
+  for (std::size_t slot = 0; slot < slots_of(kRule); ++slot) state.slot[slot] = rows.state[slot];
+  apply_formula<kRule>(formula, rows.values, rows.gradients, state, rows.values);
+}
+
+class Sgd final : public RowRule {
+ public:
+  const char* name() const override { return "sgd"; }
+  std::size_t slots() const override { return 0; }
+  double default_lr() const override { return 0.1; }
+  void apply(const Update& update, std::size_t /*width*/, const Rows& rows) const override {
+    apply_elementwise<Rule::sgd>({.rule = Rule::sgd, .lr = update.lr}, rows);
+  }
+};
+
+class Adagrad final : public RowRule {
+ public:
+  explicit Adagrad(double eps) : eps_(static_cast<float>(eps)) {}
+  const char* name() const override { return "adagrad"; }
+  std::size_t slots() const override { return 1; }
+  double default_lr() const override { return 0.01; }
+  void apply(const Update& update, std::size_t /*width*/, const Rows& rows) const override {
+    apply_elementwise<Rule::square_scaled>(
+        {.rule = Rule::square_scaled, .lr = update.lr, .keep = 1, .take = 1, .eps = eps_}, rows);
+  }
+
+ private:
+  const float eps_;
+};
+
+class RowwiseAdagrad final : public RowRule {
+ public:
+  explicit RowwiseAdagrad(double eps) : eps_(static_cast<float>(eps)) {}
+  const char* name() const override { return "rowwise-adagrad"; }
+  std::size_t slots() const override { return 1; }
+  std::size_t slot_width(std::size_t /*width*/) const override { return 1; }
+  double default_lr() const override { return 0.01; }
+  void apply(const Update& update, std::size_t width, const Rows& rows) const override {
+    for (std::size_t row = 0; row < rows.state[0].size(); ++row) {
+      const float* const g = rows.gradients.data() + row * width;
+      float* const w = rows.values.data() + row * width;
+      float& sum = rows.state[0][row];
+      sum += mean_square(g, width);
+      const float step = update.lr / (std::sqrt(sum) + eps_);
+#pragma GCC ivdep
+      for (std::size_t i = 0; i < width; ++i) w[i] = std::fma(-step, g[i], w[i]);
+    }
+  }
+
+ private:
+  static float mean_square(const float* g, std::size_t width) {
+    float lanes[8] = {};
+    for (std::size_t i = 0; i < width; ++i) lanes[i % 8] += g[i] * g[i];
+    float sum = 0;
+    for (const float lane : lanes) sum += lane;
+    return sum / static_cast<float>(width);
+  }
+
+  const float eps_;
+};
+
+class Adam final : public RowRule {
+ public:
+  Adam(double beta1, double beta2, double eps) : beta1_(beta1), beta2_(beta2), eps_(eps) {}
+  const char* name() const override { return "adam"; }
+  std::size_t slots() const override { return 2; }
+  double default_lr() const override { return 1e-3; }
+  const char* difference() const override {
+    return "rows without a gradient in a step keep their values and moments, as with torch.optim.SparseAdam; dense "
+           "Adam "
+           "moves them as well";
+  }
+  void apply(const Update& update, std::size_t /*width*/, const Rows& rows) const override {
+    const auto t = static_cast<double>(update.count);
+    const double root = 1 / std::sqrt(1 - std::pow(beta2_, t));
+    apply_elementwise<Rule::adam>({.rule = Rule::adam,
+                                   .lr = update.lr,
+                                   .keep = static_cast<float>(beta1_),
+                                   .take = static_cast<float>(1 - beta1_),
+                                   .keep2 = static_cast<float>(beta2_),
+                                   .take2 = static_cast<float>(1 - beta2_),
+                                   .eps = static_cast<float>(eps_ * root),  // is added before the bias is corrected
+                                   .step = static_cast<float>(update.lr / (1 - std::pow(beta1_, t))),
+                                   .root = static_cast<float>(root)},
+                                  rows);
+  }
+
+ private:
+  const double beta1_;
+  const double beta2_;
+  const double eps_;
+};
+
+class Ftrl final : public RowRule {
+ public:
+  Ftrl(double beta, double l1, double l2)
+      : beta_(static_cast<float>(beta)), l1_(static_cast<float>(l1)), l2_(static_cast<float>(l2)) {}
+  const char* name() const override { return "ftrl"; }
+  std::size_t slots() const override { return 2; }
+  double default_lr() const override { return 0.1; }
+  void apply(const Update& update, std::size_t /*width*/, const Rows& rows) const override {
+    float* const w = rows.values.data();
+    const float* const g = rows.gradients.data();
+    float* const z = rows.state[0].data();
+    float* const n = rows.state[1].data();
+    const float alpha = update.lr;
+#pragma GCC ivdep
+    for (std::size_t i = 0; i < rows.values.size(); ++i) {
+      const float square = n[i] + g[i] * g[i];
+      const float root = std::sqrt(square);
+      z[i] += g[i] - (root - std::sqrt(n[i])) / alpha * w[i];
+      n[i] = square;
+      const float beyond = std::fabs(z[i]) - l1_;
+      w[i] = beyond <= 0 ? 0 : -std::copysign(beyond, z[i]) / ((beta_ + root) / alpha + l2_);
+    }
+  }
+
+ private:
+  const float beta_;
+  const float l1_;
+  const float l2_;
+};
+
+/// A number of the spec, at least 0, or below 1 as well.
+double at_least_zero(const Spec& spec, const char* key, double fallback) {
+  const double value = spec.number(key, fallback);
+  require_at_least_zero(spec.flag() + ": " + key, value);
+  return value;
+}
+double fraction(const Spec& spec, const char* key, double fallback) {
+  const double value = spec.number(key, fallback);
+  require_fraction(spec.flag() + ": " + key, value);
+  return value;
+}
+
+}  // namespace
+
+std::unique_ptr<RowRule> make_row_rule(const Spec& spec) {
+  const std::string& name = spec.name();
+  if (name == "sgd") {
+    spec.allow_only({});
+    return std::make_unique<Sgd>();
+  }
+  if (name == "adagrad") {
+    spec.allow_only({"eps"});
+    return std::make_unique<Adagrad>(at_least_zero(spec, "eps", 1e-10));
+  }
+  if (name == "rowwise-adagrad") {
+    spec.allow_only({"eps"});
+    return std::make_unique<RowwiseAdagrad>(at_least_zero(spec, "eps", 1e-8));
+  }
+  if (name == "adam") {
+    spec.allow_only({"beta1", "beta2", "eps"});
+    return std::make_unique<Adam>(fraction(spec, "beta1", 0.9), fraction(spec, "beta2", 0.999),
+                                  at_least_zero(spec, "eps", 1e-8));
+  }
+  if (name == "ftrl") {
+    spec.allow_only({"beta", "l1", "l2"});
+    return std::make_unique<Ftrl>(at_least_zero(spec, "beta", 1), at_least_zero(spec, "l1", 0),
+                                  at_least_zero(spec, "l2", 0));
+  }
+  fail(ErrorKind::usage, "{}: expected sgd, adagrad, rowwise-adagrad, adam or ftrl, got '{}'", spec.flag(), name);
+}
+
+}  // namespace psring::optim

@@ -1,0 +1,161 @@
+#include <algorithm>
+
+#include <psring/common/base/error.h>
+#include <psring/common/base/rng.h>
+#include <psring/optim/rows/table_rows.h>
+
+namespace psring::optim {
+namespace {
+
+/// Walks through the keys of one worker, list by list.
+class Cursor {
+ public:
+  Cursor(const std::vector<RowGradients>& lists, std::size_t width) : lists_(lists), width_(width) { skip_empty(); }
+  bool done() const { return list_ == lists_.size(); }
+  std::uint64_t key() const { return lists_[list_].keys[at_]; }
+  ConstElements gradient() const { return lists_[list_].gradients.subspan(at_ * width_, width_); }
+  void next() {
+    if (++at_ < lists_[list_].keys.size()) return;
+    ++list_;
+    at_ = 0;
+    skip_empty();
+  }
+
+ private:
+  void skip_empty() {
+    while (!done() && lists_[list_].keys.empty()) ++list_;
+  }
+
+  const std::vector<RowGradients>& lists_;
+  const std::size_t width_;
+  std::size_t list_ = 0;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+void initial_row(const Init& init, std::uint64_t seed, std::size_t table, std::uint64_t key, std::span<float> out) {
+  const CounterRng rng({.seed = seed,
+                        .purpose = Purpose::rows,
+                        .tensor = static_cast<std::uint32_t>(table),
+                        .step = static_cast<std::uint32_t>(key),
+                        .micro = static_cast<std::uint16_t>(key >> 48),
+                        .rank = static_cast<std::uint16_t>(key >> 32)});
+  initialise(init, rng, 0, out);
+}
+
+RecordMemory::Sizes TableRows::record_sizes(std::size_t width, const RowRule& rule) {
+  return {.values = width, .state = rule.state_floats(width)};
+}
+
+std::size_t TableRows::scratch_bytes(std::size_t width, const RowRule& rule) {
+  return kAtOnce * (2 * width + rule.state_floats(width)) * sizeof(float);
+}
+
+TableRows::TableRows(const Options& options, MemoryLedger& ledger)
+    : options_(options),
+      index_(ledger),
+      records_(record_sizes(options.width, *options.rule), options.most_bytes, ledger),
+      scratch_(scratch_bytes(options.width, *options.rule), Category::gradients, ledger),
+      rows_(kAtOnce) {
+  std::span<float> rest = scratch_.as<float>();
+  const auto take = [&](std::size_t floats) {
+    const std::span<float> taken = rest.first(floats);
+    rest = rest.subspan(floats);
+    return taken;
+  };
+  values_ = take(kAtOnce * options.width);
+  gradients_ = take(kAtOnce * options.width);
+  for (std::size_t slot = 0; slot < options.rule->slots(); ++slot)
+    state_[slot] = take(kAtOnce * options.rule->slot_width(options.width));
+  keys_.reserve(kAtOnce);
+}
+
+void TableRows::read(std::span<const std::uint64_t> keys, Elements out) const {
+  const std::size_t width = options_.width;
+  check(out.size() == keys.size() * width, "{} values for {} rows of {}", out.size(), keys.size(), width);
+  std::uint32_t rows[kAtOnce];
+  std::vector<float> initial(width);
+  for (std::size_t begin = 0; begin < keys.size(); begin += kAtOnce) {
+    const auto part = keys.subspan(begin, std::min(kAtOnce, keys.size() - begin));
+    index_.find(part, std::span(rows, part.size()));
+    for (std::size_t i = 0; i < part.size(); ++i)
+      if (rows[i] != RowIndex::kNoRow) records_.prefetch(rows[i]);
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      const Elements to = out.subspan((begin + i) * width, width);
+      if (rows[i] == RowIndex::kNoRow) {
+        initial_row(options_.init, options_.seed, options_.number, part[i], initial);
+        convert(initial, to);
+      } else {
+        convert(std::span<const float>(records_.values(rows[i]), width), to);
+      }
+    }
+  }
+}
+
+void TableRows::update(const Update& update, std::span<const std::vector<RowGradients>> workers, float factor) {
+  const std::size_t width = options_.width;
+  std::vector<Cursor> cursors;
+  for (const auto& lists : workers) cursors.emplace_back(lists, width);
+  keys_.clear();
+  for (;;) {
+    std::uint64_t least = 0;
+    bool any = false;
+    for (const Cursor& cursor : cursors)
+      if (!cursor.done() && (!any || cursor.key() < least)) {
+        least = cursor.key();
+        any = true;
+      }
+    if (!any) break;
+    const std::span<float> sum = gradients_.subspan(keys_.size() * width, width);
+    bool first = true;
+    for (Cursor& cursor : cursors) {
+      if (cursor.done() || cursor.key() != least) continue;
+      first ? convert(cursor.gradient(), Elements(sum)) : add(Elements(sum), cursor.gradient());
+      first = false;
+      cursor.next();
+    }
+    multiply(Elements(sum), factor);
+    keys_.push_back(least);
+    if (keys_.size() == kAtOnce) apply(update, keys_.size());
+  }
+  if (!keys_.empty()) apply(update, keys_.size());
+}
+
+/// Gathers the rows of keys_ whose gradients are in gradients_, applies the rule once, and scatters.
+void TableRows::apply(const Update& update, std::size_t rows) {
+  const std::size_t width = options_.width;
+  const RowRule& rule = *options_.rule;
+  const std::size_t each = rule.slot_width(width);
+  index_.find(keys_, std::span(rows_).first(rows));
+  for (std::size_t i = 0; i < rows; ++i) {
+    if (rows_[i] != RowIndex::kNoRow) continue;
+    rows_[i] = records_.add();
+    records_.header(rows_[i]).key = keys_[i];
+    index_.insert(keys_[i], rows_[i]);
+    initial_row(options_.init, options_.seed, options_.number, keys_[i], {records_.values(rows_[i]), width});
+  }
+  for (std::size_t i = 0; i < rows; ++i) {
+    const float* from = records_.values(rows_[i]);
+    std::copy_n(from, width, values_.data() + i * width);
+    from += width;
+    for (std::size_t slot = 0; slot < rule.slots(); ++slot, from += each)
+      std::copy_n(from, each, state_[slot].data() + i * each);
+  }
+  RowRule::Rows gathered{.values = values_.first(rows * width), .gradients = gradients_.first(rows * width)};
+  for (std::size_t slot = 0; slot < rule.slots(); ++slot) gathered.state[slot] = state_[slot].first(rows * each);
+  rule.apply(update, width, gathered);
+  for (std::size_t i = 0; i < rows; ++i) {
+    float* to = records_.values(rows_[i]);
+    std::copy_n(values_.data() + i * width, width, to);
+    to += width;
+    for (std::size_t slot = 0; slot < rule.slots(); ++slot, to += each)
+      std::copy_n(state_[slot].data() + i * each, each, to);
+    RecordHeader& header = records_.header(rows_[i]);
+    ++header.updates;
+    header.last = static_cast<std::uint32_t>(update.count);
+  }
+  keys_.clear();
+}
+
+}  // namespace psring::optim

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <psring/common/base/elements.h>
+#include <psring/common/base/layout.h>
+#include <psring/common/device/buffer.h>
+#include <psring/optim/rows/record_memory.h>
+#include <psring/optim/rows/row_index.h>
+#include <psring/optim/rows/row_rule.h>
+
+namespace psring::optim {
+
+/// Gradients of rows that one worker handed over: hashed keys, ascending, and a row of `width` values for each.
+struct RowGradients {
+  std::span<const std::uint64_t> keys;
+  ConstElements gradients;  ///< [keys, width]
+};
+
+/// What an owner books for the keys of two steps of every worker, whose gradients are to come without keys.
+constexpr std::size_t key_list_bytes(const TableLayout& table, std::size_t workers) {
+  return 2 * workers * table.most_keys * sizeof(std::uint64_t);
+}
+
+/// Writes the initial values of a row: a function of seed, table, key and element alone.
+void initial_row(const Init& init, std::uint64_t seed, std::size_t table, std::uint64_t key, std::span<float> out);
+
+/// The rows of one table that one owner has. No protocol. Belongs to one thread.
+class TableRows {
+ public:
+  /// The constants of a table.
+  struct Options {
+    std::size_t number = 0;  ///< of the table, which initial values depend on
+    std::size_t width = 0;
+    Init init = {};
+    std::uint64_t seed = 0;
+    const RowRule* rule = nullptr;
+    std::size_t most_bytes = 0;  ///< of records; more is refused
+  };
+  /// What a number of rows books, beside the index, and the memory that a table always books as gradients.
+  static RecordMemory::Sizes record_sizes(std::size_t width, const RowRule& rule);
+  static std::size_t scratch_bytes(std::size_t width, const RowRule& rule);
+
+  /// REQUIRES: rule and ledger outlive this.
+  TableRows(const Options& options, MemoryLedger& ledger);
+
+  /// Rows that were trained.
+  std::size_t size() const { return records_.size(); }
+  /// Writes the keys' rows into out [keys, width], narrowed to its type. A key without a row has its initial values: a
+  /// read changes nothing.
+  void read(std::span<const std::uint64_t> keys, Elements out) const;
+  /// Makes one update of the table's rows, or of some buckets' rows: every key of any worker gets the sum of the
+  /// workers' gradients, in their order, times `factor`, and the rule is applied to its row, which begins to exist.
+  /// `update.count` counts the updates from 1. REQUIRES: keys ascend in each list.
+  void update(const Update& update, std::span<const std::vector<RowGradients>> workers, float factor);
+
+ private:
+  static constexpr std::size_t kAtOnce = 64;
+
+  void apply(const Update& update, std::size_t rows);
+
+  const Options options_;
+  RowIndex index_;
+  RecordMemory records_;
+  // Of up to kAtOnce rows, gathered into the first-level cache.
+  Buffer scratch_;
+  std::span<float> values_;
+  std::span<float> gradients_;
+  std::span<float> state_[RowRule::kMaxSlots];
+  std::vector<std::uint64_t> keys_;
+  std::vector<std::uint32_t> rows_;
+};
+
+}  // namespace psring::optim

@@ -1,0 +1,307 @@
+// The rows of a table: index, records, rules, initial values, and updates by several workers.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include <catch2/catch.hpp>
+
+#include <psring/optim/rows/row_hash.h>
+#include <psring/optim/rows/table_rows.h>
+#include <psring/tests/support/values.h>
+
+using namespace psring;
+using namespace psring::optim;
+using Catch::Contains;
+using test::error_of;
+using test::normal_values;
+
+namespace {
+
+std::vector<std::uint64_t> hashed_keys(std::size_t count, std::uint64_t seed) {
+  const CounterRng rng({.seed = seed});
+  std::vector<std::uint64_t> keys(count);
+  for (std::size_t i = 0; i < count; ++i) keys[i] = mix64(std::uint64_t{rng.bits(2 * i)} << 32 | rng.bits(2 * i + 1));
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  return keys;
+}
+
+std::unique_ptr<RowRule> rule(const std::string& text) { return make_row_rule(Spec::parse("--table-optimizer", text)); }
+
+TableRows::Options options_of(const RowRule& rule, std::size_t width) {
+  return {.number = 0,
+          .width = width,
+          .init = {Init::Kind::uniform, 0.5F},
+          .seed = 7,
+          .rule = &rule,
+          .most_bytes = std::size_t{64} << 20};
+}
+
+std::vector<float> read(const TableRows& rows, std::span<const std::uint64_t> keys, std::size_t width) {
+  std::vector<float> values(keys.size() * width);
+  rows.read(keys, values);
+  return values;
+}
+
+/// One element of a rule's formula in f64: the new w, state in a and b.
+struct State {
+  double a = 0;
+  double b = 0;
+};
+
+double formula(const std::string& name, State& s, double w, double g, double mean_square, int t) {
+  constexpr double kLr = 0.05;
+  if (name == "sgd") return w - kLr * g;
+  if (name == "adagrad") {
+    s.a += g * g;
+    return w - kLr * g / (std::sqrt(s.a) + 1e-10);
+  }
+  if (name == "rowwise-adagrad") {
+    s.a += mean_square;
+    return w - kLr * g / (std::sqrt(s.a) + 1e-8);
+  }
+  if (name == "adam") {  // torch.optim.SparseAdam
+    s.a = 0.9 * s.a + 0.1 * g;
+    s.b = 0.999 * s.b + 0.001 * g * g;
+    return w - kLr * std::sqrt(1 - std::pow(0.999, t)) / (1 - std::pow(0.9, t)) * s.a / (std::sqrt(s.b) + 1e-8);
+  }
+  const double before = std::sqrt(s.b);  // ftrl:l1=0.01,l2=0.1
+  s.b += g * g;
+  s.a += g - (std::sqrt(s.b) - before) / kLr * w;
+  if (std::fabs(s.a) <= 0.01) return 0;
+  return -(s.a - std::copysign(0.01, s.a)) / ((1 + std::sqrt(s.b)) / kLr + 0.1);
+}
+
+}  // namespace
+
+TEST_CASE("hashing keys is undone") {
+  for (const std::uint64_t key : {std::uint64_t{0}, std::uint64_t{1}, ~std::uint64_t{0}, std::uint64_t{1} << 56}) {
+    CHECK(unmix64(mix64(key)) == key);
+    CHECK(mix64(unmix64(key)) == key);
+  }
+  CHECK(mix64(1) == 0x5692161D100B05E5U);  // splitmix64's finaliser
+  CHECK(bucket_of(~std::uint64_t{0}) == kBuckets - 1);
+  CHECK(fused_key(3, 5) == (std::uint64_t{3} << 56 | 5));
+}
+
+TEST_CASE("every owner of a table has blocks of buckets") {
+  for (const std::size_t owners : {1, 2, 3, 5, 64, 65, 256, 4096}) {
+    std::size_t next = 0;
+    std::size_t least = kBuckets;
+    std::size_t most = 0;
+    for (std::size_t owner = 0; owner < owners; ++owner) {
+      const Range range = table_buckets(owners, owner);
+      REQUIRE(range.begin == next);
+      REQUIRE(range.size() % kCut == 0);
+      next = range.end;
+      least = std::min(least, range.size());
+      most = std::max(most, range.size());
+      std::size_t piece_end = range.begin;
+      for (std::size_t piece = 0; piece < 16; ++piece) {
+        REQUIRE(table_piece(range, 16, piece).begin == piece_end);
+        piece_end = table_piece(range, 16, piece).end;
+      }
+      REQUIRE(piece_end == range.end);
+    }
+    CHECK(next == kBuckets);
+    CHECK(most - least <= kCut);
+    CHECK(least > 0);
+  }
+}
+
+TEST_CASE("an index finds the rows that it was given, and books slots by the number of keys") {
+  MemoryLedger ledger;
+  const std::vector<std::uint64_t> keys = hashed_keys(30'000, 1);
+  const std::vector<std::uint64_t> others = hashed_keys(1'000, 2);
+  {
+    RowIndex index(ledger);
+    std::array<std::size_t, RowIndex::kMaps> counts{};
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      index.insert(keys[i], static_cast<std::uint32_t>(i));
+      ++counts[RowIndex::map_of(keys[i])];
+      if (i % 997 == 0) CHECK(ledger.current_bytes(Category::index) == RowIndex::booked_bytes(counts));
+    }
+    CHECK(index.size() == keys.size());
+    const std::size_t booked = ledger.current_bytes(Category::index);
+    CHECK(booked == RowIndex::booked_bytes(counts));
+    CHECK(booked >= 17 * keys.size());
+    CHECK(booked <= 17 * keys.size() * 4);
+    std::vector<std::uint32_t> rows(keys.size());
+    index.find(keys, rows);
+    for (std::size_t i = 0; i < keys.size(); ++i) REQUIRE(rows[i] == i);
+    rows.resize(others.size());
+    index.find(others, rows);
+    CHECK(std::ranges::count(rows, RowIndex::kNoRow) == std::ssize(others));
+    CHECK_THROWS_AS(index.insert(keys[0], 0), Error);
+  }
+  CHECK(ledger.current_bytes() == 0);
+}
+
+TEST_CASE("the maps of an index grow one after the other") {
+  std::array<std::size_t, RowIndex::kMaps> keys{};
+  keys.fill(64);
+  std::size_t grows = 0;
+  std::size_t most = 0;
+  for (std::size_t n = 64; n < 128; ++n) {
+    std::size_t here = 0;
+    for (std::size_t map = 0; map < RowIndex::kMaps; ++map) {
+      const std::size_t before = RowIndex::booked_bytes(keys);
+      ++keys[map];
+      if (RowIndex::booked_bytes(keys) != before) ++here;
+    }
+    grows += here;
+    most = std::max(most, here);
+  }
+  CHECK(grows == RowIndex::kMaps);
+  CHECK(most <= RowIndex::kMaps / 16);
+}
+
+TEST_CASE("records book steps of 2 MiB as parameters and optimizer state") {
+  MemoryLedger ledger;
+  const RecordMemory::Sizes sizes{.values = 16, .state = 1};
+  CHECK(sizes.stride() == 96);
+  {
+    RecordMemory records(sizes, std::size_t{8} << 20, ledger);
+    CHECK(ledger.current_bytes() == 0);
+    const std::size_t step = RecordMemory::kStepBytes / sizes.stride();
+    for (std::size_t i = 0; i < step + 1; ++i) CHECK(records.add() == i);
+    CHECK(ledger.current_bytes() == 2 * RecordMemory::kStepBytes);
+    CHECK(ledger.current_bytes(Category::parameters) == sizes.parameter_bytes(2 * RecordMemory::kStepBytes));
+    records.header(3).key = 5;
+    records.values(4)[16] = 2;
+    CHECK(records.header(3).key == 5);
+    CHECK(records.header(4).key == 0);
+    CHECK_THAT(error_of(ErrorKind::data,
+                        [&] {
+                          for (;;) records.add();
+                        }),
+               Contains("fills the memory of this host"));
+  }
+  CHECK(ledger.current_bytes() == 0);
+}
+
+TEST_CASE("a row's initial values depend on seed, table and key") {
+  const Init init{Init::Kind::uniform, 0.5F};
+  std::vector<float> a(8);
+  std::vector<float> b(8);
+  initial_row(init, 7, 0, 1, a);
+  initial_row(init, 7, 0, 1, b);
+  CHECK(a == b);
+  for (const auto& [seed, table, key] :
+       std::vector<std::tuple<std::uint64_t, std::size_t, std::uint64_t>>{{8, 0, 1},
+                                                                          {7, 1, 1},
+                                                                          {7, 0, 2},
+                                                                          {7, 0, 1 + (std::uint64_t{1} << 32)},
+                                                                          {7, 0, 1 + (std::uint64_t{1} << 48)}}) {
+    initial_row(init, seed, table, key, b);
+    CHECK(a != b);
+  }
+  for (const float value : a) CHECK(std::fabs(value) <= 0.5F);
+}
+
+TEST_CASE("a read changes nothing, and a key without a row has its initial values") {
+  MemoryLedger ledger;
+  const auto sgd = rule("sgd");
+  TableRows rows(options_of(*sgd, 4), ledger);
+  const std::vector<std::uint64_t> keys = hashed_keys(100, 3);
+  const std::vector<float> values = read(rows, keys, 4);
+  CHECK(rows.size() == 0);
+  std::vector<float> first(4);
+  initial_row({Init::Kind::uniform, 0.5F}, 7, 0, keys[0], first);
+  CHECK(std::equal(first.begin(), first.end(), values.begin()));
+  std::vector<float> narrow(keys.size() * 2);
+  rows.read(keys, Elements(reinterpret_cast<std::byte*>(narrow.data()), keys.size() * 4, DType::bf16));
+  std::vector<float> widened(keys.size() * 4);
+  widen(ConstElements(reinterpret_cast<const std::byte*>(narrow.data()), widened.size(), DType::bf16), widened);
+  for (std::size_t i = 0; i < values.size(); ++i) CHECK(widened[i] == Approx(values[i]).epsilon(0.01));
+}
+
+TEST_CASE("rules follow their formulas over 50 updates") {
+  const std::string text = GENERATE("sgd", "adagrad", "rowwise-adagrad", "adam", "ftrl:l1=0.01,l2=0.1");
+  const std::string name = text.substr(0, text.find(':'));
+  CAPTURE(name);
+  constexpr std::size_t kWidth = 5;
+  MemoryLedger ledger;
+  const auto own = rule(text);
+  CHECK(own->name() == name);
+  TableRows rows(options_of(*own, kWidth), ledger);
+  const std::vector<std::uint64_t> keys = hashed_keys(200, 4);
+  std::map<std::uint64_t, std::vector<double>> w;
+  std::map<std::uint64_t, std::vector<State>> state;
+  for (const std::uint64_t key : keys) {
+    std::vector<float> values(kWidth);
+    initial_row({Init::Kind::uniform, 0.5F}, 7, 0, key, values);
+    w[key].assign(values.begin(), values.end());
+    state[key].resize(kWidth);
+  }
+  for (int t = 1; t <= 50; ++t) {
+    std::vector<std::uint64_t> some;  // a different part of the keys in each update
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      if ((i * 7 + static_cast<std::size_t>(t)) % 3 != 0) some.push_back(keys[i]);
+    const std::vector<float> gradients = normal_values(some.size() * kWidth, static_cast<std::uint64_t>(t), 0.3F);
+    const std::vector<std::vector<RowGradients>> workers{{{some, gradients}}};
+    rows.update({.count = static_cast<std::uint64_t>(t), .lr = 0.05F}, workers, 1);
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      double square = 0;
+      for (std::size_t j = 0; j < kWidth; ++j) square += std::pow(gradients[i * kWidth + j], 2);
+      for (std::size_t j = 0; j < kWidth; ++j)
+        w[some[i]][j] = formula(name, state[some[i]][j], w[some[i]][j], gradients[i * kWidth + j], square / kWidth, t);
+    }
+  }
+  CHECK(rows.size() == keys.size());
+  const std::vector<float> values = read(rows, keys, kWidth);
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    for (std::size_t j = 0; j < kWidth; ++j)
+      REQUIRE(values[i * kWidth + j] == Approx(w[keys[i]][j]).epsilon(2e-5).margin(2e-6));
+}
+
+TEST_CASE("workers' gradients are added up in their order, wherever lists are cut") {
+  constexpr std::size_t kWidth = 3;
+  const auto adagrad = rule("adagrad");
+  const std::vector<std::uint64_t> keys = hashed_keys(300, 5);
+  std::vector<std::vector<std::uint64_t>> of_worker(3);
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    for (std::size_t worker = 0; worker < 3; ++worker)
+      if ((i + worker) % 4 != 0) of_worker[worker].push_back(keys[i]);
+  std::vector<std::vector<float>> gradients;
+  std::vector<std::vector<RowGradients>> whole;
+  std::vector<std::vector<RowGradients>> cut;
+  for (std::size_t worker = 0; worker < 3; ++worker) {
+    gradients.push_back(normal_values(of_worker[worker].size() * kWidth, worker));
+    const std::span<const std::uint64_t> list = of_worker[worker];
+    const ConstElements values(gradients[worker]);
+    whole.push_back({{list, values}});
+    const std::size_t at = 50 + 40 * worker;
+    cut.push_back({{list.first(at), values.subspan(0, at * kWidth)},
+                   {list.subspan(at, 0), values.subspan(0, 0)},
+                   {list.subspan(at), values.subspan(at * kWidth, values.size() - at * kWidth)}});
+  }
+  MemoryLedger ledger;
+  TableRows a(options_of(*adagrad, kWidth), ledger);
+  TableRows b(options_of(*adagrad, kWidth), ledger);
+  TableRows by_hand(options_of(*adagrad, kWidth), ledger);
+  a.update({.count = 1, .lr = 0.1F}, whole, 1.0F / 3);
+  b.update({.count = 1, .lr = 0.1F}, cut, 1.0F / 3);
+  std::vector<float> mean(keys.size() * kWidth);
+  for (std::size_t worker = 0; worker < 3; ++worker)
+    for (std::size_t i = 0; i < of_worker[worker].size(); ++i) {
+      const auto place = std::ranges::find(keys, of_worker[worker][i]) - keys.begin();
+      for (std::size_t j = 0; j < kWidth; ++j)
+        mean[static_cast<std::size_t>(place) * kWidth + j] += gradients[worker][i * kWidth + j];
+    }
+  for (float& value : mean) value *= 1.0F / 3;
+  by_hand.update({.count = 1, .lr = 0.1F}, std::vector<std::vector<RowGradients>>{{{keys, mean}}}, 1);
+  CHECK(read(a, keys, kWidth) == read(b, keys, kWidth));
+  CHECK(read(a, keys, kWidth) == read(by_hand, keys, kWidth));
+}
+
+TEST_CASE("names and keys of rules are checked") {
+  const auto refused = [](const std::string& text) { return error_of(ErrorKind::usage, [&] { rule(text); }); };
+  CHECK_THAT(refused("lamb"), Contains("--table-optimizer") && Contains("rowwise-adagrad") && Contains("lamb"));
+  CHECK_THAT(refused("sgd:eps=1"), Contains("eps"));
+  CHECK_THAT(refused("adam:beta1=1"), Contains("--table-optimizer: beta1"));
+  CHECK_THAT(refused("ftrl:l1=-1"), Contains("--table-optimizer: l1"));
+}
