@@ -44,7 +44,8 @@ std::uint64_t refused(const fs::path& folder, const Json& roles) {
 }
 
 constexpr std::string_view kExchange[] = {"push",       "pull",           "push_pull",  "values",
-                                          "all_reduce", "reduce_scatter", "all_gather", "message"};
+                                          "all_reduce", "reduce_scatter", "all_gather", "message",
+                                          "rows_pull",  "rows",           "rows_push"};
 constexpr std::string_view kReplication[] = {"replicate"};
 
 /// Adds up the payload of operations that move tensors. Start-up and verdicts are control, and not counted.

@@ -102,6 +102,7 @@ set(PSRING_PUBLIC_HEADERS
   worker/exchange/shard_groups.h
   worker/exchange/sharded_gradients.h
   worker/exchange/shared_parameters.h
+  worker/exchange/tables.h
   worker/exchange/transient_units.h
   worker/exchange/unit_order.h
   worker/exchange/whole_parameters.h
@@ -138,7 +139,8 @@ set(PSRING_PUBLIC_HEADERS
   worker/strategy/composition.h
   worker/strategy/strategies.h
   worker/strategy/strategy.h
-  worker/strategy/strategy_kind.h)
+  worker/strategy/strategy_kind.h
+  worker/table_protocol.h)
 
 foreach(header ${PSRING_PUBLIC_HEADERS})
   get_filename_component(folder ${header} DIRECTORY)

@@ -15,7 +15,8 @@ JobShard::JobShard(const JobOptions& job, std::uint64_t steps, const Registry<Ag
                       : aggregators.make(Spec::parse("--aggregate", job.aggregate))),
       codec_(optim::make_codec(job.compress, job.error_feedback)),
       optimizer_(optim::make_optimizer(optimizers, job)),
-      schedule_(optim::make_schedule(Spec::parse("--schedule", job.schedule), steps)) {}
+      schedule_(optim::make_schedule(Spec::parse("--schedule", job.schedule), steps)),
+      row_rule_(optim::make_row_rule(Spec::parse("--table-optimizer", job.table_optimizer))) {}
 
 ShardOptions JobShard::options(std::size_t rank, std::size_t pushers) const {
   const bool applies = job_.optimizer_on == "server";
@@ -32,6 +33,8 @@ ShardOptions JobShard::options(std::size_t rank, std::size_t pushers) const {
                        .optimizer = applies ? optimizer_.get() : nullptr,
                        .schedule = applies ? schedule_.get() : nullptr,
                        .aggregator = aggregator_.get(),
+                       .row_rule = row_rule_.get(),
+                       .row_lr = job_.table_lr.value_or(row_rule_->default_lr()),
                        .codec = codec_.get(),
                        .seed = job_.seed,
                        .consistency = parse_consistency(job_.consistency, job_.backup_workers),

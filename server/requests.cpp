@@ -1,7 +1,9 @@
 #include <psring/common/base/error.h>
+#include <psring/optim/rows/table_rows.h>
 #include <psring/optim/state_memory.h>
 #include <psring/server/requests.h>
 #include <psring/server/rounds.h>
+#include <psring/server/table_shard.h>
 
 namespace psring::server {
 namespace {
@@ -15,6 +17,17 @@ std::size_t bookkeeping_bytes(const ShardOptions& options, const Layout& layout)
     const std::size_t pushes = layout.units[unit].trained ? layout.pushes : 0;
     bytes += pieces * (sizeof(StoredPiece) + Rounds::bytes(pushes, options.workers));
   }
+  return bytes;
+}
+
+/// The memory of tables before the first row, in bytes.
+double table_bytes(const ShardOptions& options, const Layout& layout) {
+  double bytes = 0;  // in floating point: products of a message's numbers may not fit into any integer
+  for (const TableLayout& table : layout.tables)
+    bytes += static_cast<double>(options.workers) * static_cast<double>(table.most_keys) *
+                 static_cast<double>(2 * sizeof(std::uint64_t) + table.row_bytes()) +
+             static_cast<double>(optim::TableRows::scratch_bytes(table.width, *options.row_rule)) +
+             static_cast<double>(table.pieces * options.workers * kTablePieceBytes);
   return bytes;
 }
 
@@ -46,6 +59,13 @@ void check_layout(const ShardOptions& options, const Layout& layout) {
   if (options.optimizer == nullptr && layout.pushes > 1)
     fail(ErrorKind::data, "a layout of {} micro-batches, which a server without an optimizer does not add up",
          layout.pushes);
+  if (!layout.tables.empty()) {
+    if (options.row_rule == nullptr || options.optimizer == nullptr)
+      fail(ErrorKind::data, "a layout with tables, of which this server has no rows");
+    if (const double needed = table_bytes(options, layout); needed > static_cast<double>(options.memory_bytes))
+      fail(ErrorKind::data, "tables that take {:.0f} MiB of a server, {} MiB are allowed", needed / (1 << 20),
+           options.memory_bytes >> 20);
+  }
   if (const std::size_t needed = needed_bytes(options, layout); needed > options.memory_bytes)
     fail(ErrorKind::data, "a layout that takes {} MiB of a server, {} MiB are allowed", needed >> 20,
          options.memory_bytes >> 20);

@@ -19,11 +19,14 @@ void tolerate_peers(Call&& call) {
   }
 }
 
-bool pushes(net::FrameType type) { return type == net::FrameType::push || type == net::FrameType::push_pull; }
+bool pushes(net::FrameType type) {
+  return type == net::FrameType::push || type == net::FrameType::push_pull || type == net::FrameType::rows_push;
+}
 
 /// True if the work on a frame is part of a step. Start-up is not.
 bool is_of_step(net::FrameType type) {
-  return pushes(type) || type == net::FrameType::pull || type == net::FrameType::verdict;
+  return pushes(type) || type == net::FrameType::pull || type == net::FrameType::rows_pull ||
+         type == net::FrameType::verdict;
 }
 
 /// The loop of servers and followers: calls `take` with each frame that arrives, or with nothing if none came in time,

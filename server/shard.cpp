@@ -28,7 +28,8 @@ Shard::Shard(const ShardOptions& options, Parallel& parallel, MemoryLedger& ledg
       step_(options_),
       pushed_(options_, ledger),
       copies_(options_, store_, ledger),
-      save_(options_) {
+      save_(options_),
+      tables_(options_, ledger) {
   check(options.aggregator != nullptr, "a shard needs its rule");
   check((options.optimizer == nullptr) == (options.schedule == nullptr), "an optimizer and its schedule go together");
   check(options.device == nullptr ||
@@ -72,6 +73,12 @@ void Shard::handle(Message message, Answers& answers) {
       return on_leave(message.header, answers);
     case FrameType::verdict:
       return on_verdict(message, answers);
+    case FrameType::rows_pull:
+      check_tables(message.header);
+      return tables_.on_pull(message, answers);
+    case FrameType::rows_push:
+      check_tables(message.header);
+      return tables_.on_push(std::move(message), answers);
     default:
       fail(ErrorKind::protocol, "a server takes no {} frames", to_string(message.header.type));
   }
@@ -112,6 +119,7 @@ net::Outgoing Shard::layout_ok(const FrameHeader& asked) const {
 /// Opens all parts for the layout, and initialises the values that follow from it.
 void Shard::open(net::LayoutMessage layout) {
   store_.open(std::move(layout));
+  tables_.open(store_.description());
   rounds_.open(store_);
   clocks_.open(store_);
   pulls_.open(store_.pieces().size());
@@ -158,7 +166,7 @@ void Shard::load_saved() {
 }
 
 void Shard::begin_epoch(std::uint32_t workers) {
-  check(options_.optimizer != nullptr && !options_.optimizer->layerwise(),
+  check(options_.optimizer != nullptr && !options_.optimizer->layerwise() && tables_.empty(),
         "a job whose shards do not keep two whole versions cannot go on in a new epoch");
   if (workers != options_.workers) {
     check((options_.pushers == 0 || options_.pushers == options_.workers) && options_.consistency.exact(),
@@ -195,6 +203,16 @@ void Shard::check_version(std::size_t piece, std::uint64_t wanted) const {
   if (!kept || wanted + 1 < stored.version)
     fail(ErrorKind::protocol, "a pull of version {} of unit {}, which is at {}", wanted, stored.piece.unit,
          stored.version);
+}
+
+std::string Shard::describe() const {
+  if (tables_.empty()) return store_.describe();
+  return fmt::format("{}, {} rows of tables", store_.describe(), tables_.rows());
+}
+
+void Shard::check_tables(const FrameHeader& header) const {
+  check_worker(options_, header);
+  if (layout_bytes_.empty()) fail(ErrorKind::protocol, "{} before any layout", to_string(header.type));
 }
 
 void Shard::on_initial(const Message& message, Answers& answers) {

@@ -25,13 +25,14 @@
 #include <psring/server/shard_options.h>
 #include <psring/server/step_verdict.h>
 #include <psring/server/store.h>
+#include <psring/server/table_shard.h>
 
 namespace psring::server {
 
 /// One server's ranges of all units, and the protocol around them. A pure state machine: a frame in, answers out; no
 /// sockets, no clock. Composed of parts, each with its own header: Store (values and versions), Rounds (pushes of the
 /// step), Clocks (ssp, asp), StepVerdict (clipping, loss scale, layerwise rules), Applier (the optimizer),
-/// WaitingPulls, AnswerCopies, SaveRequest. Only the protocol knows more than one part.
+/// WaitingPulls, AnswerCopies, SaveRequest, TableShard (rows). Only the protocol knows more than one part.
 ///
 /// Each piece has a version, the number of its updates. A push of step t leads to version t + 1. A piece is updated as
 /// soon as its last gradient is there; if the updates need sums over all shards, the whole step waits for a verdict. A
@@ -88,9 +89,10 @@ class Shard {
   std::uint64_t version() const { return store_.version().value_or(0); }
   /// By worker; see Clocks::records. With backup workers it counts the gradients that came too late.
   const std::vector<StalenessRecord>& staleness() const { return clocks_.records(); }
-  /// "334336 of 668672 parameters in 6 units", once a layout is known.
-  std::string describe() const { return store_.describe(); }
+  /// "334336 of 668672 parameters in 6 units, 1200 rows of tables", once a layout is known.
+  std::string describe() const;
   std::size_t elements() const { return store_.elements(); }
+  const TableShard& tables() const { return tables_; }
 
  private:
   using Answers = std::vector<net::Outgoing>;
@@ -104,6 +106,7 @@ class Shard {
   void on_save(const net::FrameHeader& header);
   void on_saved(const net::FrameHeader& header);
   void on_verdict(const net::Message& message, Answers& answers);
+  void check_tables(const net::FrameHeader& header) const;
 
   std::size_t find(const net::FrameHeader& header) const;
   std::size_t check_request(const net::Message& message) const;
@@ -150,6 +153,7 @@ class Shard {
   PushedGradients pushed_;
   AnswerCopies copies_;
   SaveRequest save_;
+  TableShard tables_;
   std::unique_ptr<Applier> applier_;               ///< null: no layout yet
   std::deque<std::vector<float>> decoded_states_;  ///< the 8-bit state that `state` returned last
   std::deque<OnHost> saved_arrays_;                ///< host copies of a device's arrays that `state` returned last

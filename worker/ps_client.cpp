@@ -4,6 +4,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/device/arena.h>
+#include <psring/worker/exchange/served_tables.h>
 #include <psring/worker/ps_client.h>
 #include <psring/worker/server_weights.h>
 
@@ -11,7 +12,9 @@ namespace psring::worker {
 
 std::size_t lent_bytes(const Layout& layout) {
   const std::size_t gradient_bytes = layout.elements() * size_bytes(layout.gradient_type);
-  return layout.parameter_bytes() + 2 * gradient_bytes + 3 * (layout.units.size() + 1) * Arena::kAlignment;
+  std::size_t rows = 0;
+  for (const TableLayout& table : layout.tables) rows += ServedTables::lent_bytes(table);
+  return layout.parameter_bytes() + 2 * gradient_bytes + rows + 3 * (layout.units.size() + 1) * Arena::kAlignment;
 }
 
 namespace {
@@ -46,6 +49,7 @@ PsClient::PsClient(net::Transport& transport, const Clock& clock, Layout layout,
       clock_(clock),
       options_(std::move(options)),
       protocol_(std::move(layout), options_.mark, options_.first_owner, options_.codec, options_.copied_pushes),
+      tables_(protocol_.layout(), options_.mark),
       flights_(options_.events != nullptr && options_.events->detailed() ? protocol_.layout().units.size() : 0) {
   if (options_.own_server) outbox_.hold({net::Role::server, static_cast<std::uint32_t>(*options_.own_server)});
   const std::vector<double> windows = window_weights(protocol_.layout().weights);
@@ -84,6 +88,7 @@ void PsClient::send(const auto& what) {
 }
 
 void PsClient::take(const net::Message& message) {
+  if (TableProtocol::takes(message.header.type)) return tables_.on_message(message);
   protocol_.on_message(message);
   const std::size_t unit = message.header.unit;
   if (unit < flights_.size() && protocol_.settled(unit)) flights_[unit].land();
@@ -137,6 +142,31 @@ void PsClient::push_pull(std::size_t unit, std::uint64_t step, ConstElements gra
   take_off("push_pull", unit);
   protocol_.push_pull(unit, step, gradient, into, frames_);
   send([&] { return name_of(unit, step); });
+}
+
+void PsClient::pull_rows(std::size_t table, std::span<const std::uint64_t> keys, std::uint64_t version, Elements into,
+                         bool read) {
+  const Busy busy(*this);
+  tables_.pull(table, keys, version, into, read, frames_);
+  send([&] { return fmt::format("the request for rows of '{}', step {}", layout().tables[table].name, version); });
+}
+
+void PsClient::push_rows(std::size_t table, ConstElements gradients) {
+  const Busy busy(*this);
+  tables_.push(table, gradients, frames_);
+  send([&] { return fmt::format("gradients of rows of '{}', step {}", layout().tables[table].name, step_); });
+}
+
+void PsClient::wait_rows(std::size_t table) {
+  const Busy busy(*this);
+  wait_until([&] { return tables_.arrived(table); },
+             [&] { return fmt::format("rows of '{}', step {}", layout().tables[table].name, step_); });
+}
+
+void PsClient::wait_rows_acknowledged(std::size_t table) {
+  const Busy busy(*this);
+  wait_until([&] { return tables_.acknowledged(table); },
+             [&] { return fmt::format("the servers to take gradients of '{}'", layout().tables[table].name); });
 }
 
 void PsClient::progress() {

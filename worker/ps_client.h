@@ -12,6 +12,7 @@
 #include <psring/common/net/outbox.h>
 #include <psring/common/net/transport.h>
 #include <psring/worker/client_protocol.h>
+#include <psring/worker/table_protocol.h>
 
 namespace psring::worker {
 
@@ -57,6 +58,14 @@ class PsClient {
   void push(std::size_t unit, std::uint64_t step, ConstElements gradient, std::size_t micro = 0);
   void pull(std::size_t unit, std::uint64_t version, Elements into, bool start_up = false);
   void push_pull(std::size_t unit, std::uint64_t step, ConstElements gradient, Elements into);
+
+  /// Rows of a table; see TableProtocol.
+  void pull_rows(std::size_t table, std::span<const std::uint64_t> keys, std::uint64_t version, Elements into,
+                 bool read);
+  void push_rows(std::size_t table, ConstElements gradients);
+  bool rows_arrived(std::size_t table) const { return tables_.arrived(table); }
+  void wait_rows(std::size_t table);
+  void wait_rows_acknowledged(std::size_t table);
 
   /// Waits until the unit has arrived in at least this version. Throws peer_lost and timeout, which name the awaited
   /// unit, and protocol.
@@ -107,6 +116,7 @@ class PsClient {
   const Clock& clock_;
   const Options options_;
   ClientProtocol protocol_;
+  TableProtocol tables_;
   net::Outbox outbox_;
   std::uint64_t step_ = 0;  ///< that the worker is in
   ClientProtocol::Frames frames_;

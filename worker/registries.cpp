@@ -1,4 +1,5 @@
 #include <psring/worker/model/conv_net.h>
+#include <psring/worker/model/dlrm.h>
 #include <psring/worker/model/gpt.h>
 #include <psring/worker/model/mlp.h>
 #include <psring/worker/registries.h>
@@ -27,6 +28,11 @@ void register_builtins(Registries& registries) {
         "gpt:layers=6,dim=384,heads=6,context=256,vocab=256: a GPT-2. Keys, with these defaults: layers (blocks), dim "
         "(width), heads (of attention), context (tokens of a sample), vocab (different tokens)",
         make_gpt);
+  model("dlrm",
+        "dlrm:dense=13,features=26,dim=16,bottom=64-16,top=64-32-1: a recommendation model with one table for all "
+        "features' keys, the products of all pairs, and binary cross-entropy. Keys, with these defaults: dense (real "
+        "inputs), features (that are keys), dim (width of a row), bottom and top (widths of linear layers)",
+        make_dlrm);
 
   const auto tensor_model = [&](const char* name, Model (*make)(const Spec&, const TensorPart&)) {
     registries.tensor_models.add(name, "", [make](const Spec& spec, const TensorPart& part) {

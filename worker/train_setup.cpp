@@ -16,10 +16,17 @@
 #include <psring/worker/model/parallel/cut.h>
 #include <psring/worker/model/safetensors.h>
 #include <psring/worker/server_weights.h>
+#include <psring/worker/table_setup.h>
 #include <psring/worker/train_setup.h>
 
 namespace psring::worker {
 namespace {
+
+std::size_t key_fields(const Model& model) {
+  std::size_t fields = 0;
+  for (const TableSpec& table : model.tables) fields += table.features.size();
+  return fields;
+}
 
 DataNeeds needs_of(const Model& model, const JobOptions& job) {
   return {.input_cols = model.input_cols,
@@ -28,6 +35,7 @@ DataNeeds needs_of(const Model& model, const JobOptions& job) {
           .tokens = model.tokens,
           .targets = model.classes > 0,
           .target_values = model.rows_per_sample * model.target_cols,
+          .key_fields = key_fields(model),
           .seed = job.seed,
           .model = job.model};
 }
@@ -206,6 +214,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   }
   if (job.tensor > 1) make_model({0, job.tensor});  // throws if the model cannot be divided
   make_model({});
+  check_tables(job, *strategy_, *model_, samples == Samples::planned);
   layout_ = flat_->layout(owners());
   if (strategy_->servers && strategy_->at_owner) layout_.pushes = job.accumulate;
   layout_.parameter_type = parse_precision("--precision", job.precision);
@@ -232,6 +241,11 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
               ? make_planned_data(needs_of(*model_, job), job.global_batch)
               : make_dataset(registries.datasets, Spec::parse("--data", job.data), needs_of(*model_, job));
   if (samples != Samples::planned) limit_evaluation(job, data_);
+  layout_.tables = table_layouts(job, *model_, *data_.train, layout_.owners);
+  if (!layout_.tables.empty()) {
+    row_rule_ = optim::make_row_rule(Spec::parse("--table-optimizer", job.table_optimizer));
+    row_lr_ = job.table_lr.value_or(row_rule_->default_lr());
+  }
   if (job.global_batch > data_.train->size())
     fail(ErrorKind::usage, "--global-batch {}: --data {} has only {} samples", job.global_batch, job.data,
          data_.train->size());

@@ -20,6 +20,7 @@ Trainer::Trainer(const Plan& plan, const World& world, Parts parts)
       save_every_(plan.job.checkpoint_every),
       eval_every_(plan.job.eval_every),
       walk_(plan, world, parts_.flat, parts_.network, parts_.strategy, parts_.shared) {
+  if (able_.tables != nullptr) rows_.emplace(parts_.tables, *able_.tables);
   if (!has_first_layer()) unused_input_.resize(parts_.input_cols);
 }
 
@@ -104,7 +105,7 @@ std::vector<Trainer::MicroBatch> Trainer::micro_batches(std::span<const std::uin
     const std::size_t begin = m * samples.size() / micros;
     const std::size_t end = (m + 1) * samples.size() / micros;
     const Micro micro{m, m + 1 == micros, virtual_worker, virtual_worker + 1 == plan_.job.virtual_workers};
-    batches.push_back({samples.subspan(begin, end - begin), randomness(step, micro, begin), micro});
+    batches.push_back({samples.subspan(begin, end - begin), begin, randomness(step, micro, begin), micro});
   }
   return batches;
 }
@@ -117,6 +118,7 @@ LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step 
   const double mean_rows = parts_.sampler.mean_batch_size(index) * static_cast<double>(parts_.rows_per_sample);
   const float scale = 1.0F / static_cast<float>(mean_rows);
   const std::vector<MicroBatch> batches = micro_batches(samples, step, virtual_worker);
+  if (rows_) rows_->fetch(*parts_.data.train, samples, step, virtual_worker, RowUse::train);
   walk_.begin_gradients();
   if (parts_.links != nullptr) {
     std::vector<std::size_t> sizes;
@@ -165,7 +167,7 @@ Randomness Trainer::randomness(Step step, const Micro& micro, std::size_t first)
 void Trainer::forward_pass(const MicroBatch& batch) {
   if (parts_.links != nullptr && !batch.samples.empty()) parts_.links->select(batch.micro.index, batch.randomness);
   if (batch.samples.empty() || parts_.pace.stands_in()) return pass_without_computing(Pass::forward, batch);
-  load(parts_.scatter != nullptr ? *parts_.scatter : *parts_.data.train, batch.samples, batch.randomness);
+  load(parts_.scatter != nullptr ? *parts_.scatter : *parts_.data.train, batch.samples, batch.first, batch.randomness);
   forward(batch.micro.virtual_worker == 0 ? BufferUse::update : BufferUse::leave);
 }
 
@@ -200,9 +202,11 @@ Nanoseconds Trainer::waited() const {
   return waited + parts_.tensor.waited();
 }
 
-void Trainer::load(const Dataset& data, std::span<const std::uint32_t> samples, const Randomness& randomness) {
+void Trainer::load(const Dataset& data, std::span<const std::uint32_t> samples, std::size_t first,
+                   const Randomness& randomness) {
   const Events::Span span(world_.events, {.name = "load"});
   parts_.network.begin(samples.size(), randomness);
+  if (rows_) rows_->show({first, first + samples.size()}, parts_.network);
   if (!has_first_layer() && !has_loss()) return;
   const auto input_of = [&](std::size_t i) -> std::span<float> {
     if (!has_first_layer()) return unused_input_;

@@ -15,6 +15,7 @@
 #include <psring/worker/model/parallel/schedule.h>
 #include <psring/worker/model/parallel/tensor_part.h>
 #include <psring/worker/pace.h>
+#include <psring/worker/row_batches.h>
 #include <psring/worker/scatter.h>
 #include <psring/worker/skip_watch.h>
 #include <psring/worker/step_callback.h>
@@ -46,6 +47,7 @@ class Trainer {
     const LayerBuffers& buffers;
     std::size_t rows_per_sample;                   ///< of the model
     std::span<const Metric> metrics = {};          ///< of the model
+    std::span<const TableSpec> tables = {};        ///< of the model
     std::span<const StepCallback> callbacks = {};  ///< of the program
     const DataSplit& data;
     Sampler& sampler;
@@ -83,6 +85,7 @@ class Trainer {
   /// A micro-batch of a step.
   struct MicroBatch {
     std::span<const std::uint32_t> samples;  ///< may be empty
+    std::size_t first = 0;                   ///< the place of the first in the worker's batch
     Randomness randomness;
     Micro micro;
   };
@@ -100,7 +103,9 @@ class Trainer {
   Nanoseconds waited() const;
   /// `first`: position of the first sample in the worker's batch of the step, which random numbers depend on.
   Randomness randomness(Step step, const Micro& micro, std::size_t first) const;
-  void load(const Dataset& data, std::span<const std::uint32_t> samples, const Randomness& randomness);
+  /// `first`: as MicroBatch::first.
+  void load(const Dataset& data, std::span<const std::uint32_t> samples, std::size_t first,
+            const Randomness& randomness);
   void forward(BufferUse use);
   void backward(Micro micro);
   void pass_without_computing(Pass pass, const MicroBatch& batch);
@@ -120,6 +125,7 @@ class Trainer {
   bool evaluation_cut_ = false;
   Walk walk_;
   SkipWatch skips_;
+  std::optional<RowBatches> rows_;   ///< nothing: the model has no table
   std::vector<float> unused_input_;  ///< of a sample whose targets alone are needed here
 };
 

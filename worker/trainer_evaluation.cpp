@@ -47,13 +47,17 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps, std::uint64_t ne
   const Events::Span span(world_.events, {.name = "evaluate"});
   parts_.strategy.quiesce();
   const SumsOfEvaluation counted(world_.mesh);
-  const bool alone = !parts_.buffers.empty() && !(able_.exchanging != nullptr && able_.exchanging->shares_buffers());
-  if (alone && plan_.data_rank.value != 0) return;  // only worker 0's buffers count
+  const bool ranks = std::ranges::any_of(parts_.metrics, [](const Metric& metric) { return metric.of_all != nullptr; });
+  const bool alone =
+      ranks || (!parts_.buffers.empty() && !(able_.exchanging != nullptr && able_.exchanging->shares_buffers()));
+  if (alone && plan_.data_rank.value != 0) return;  // only worker 0's buffers count, or it ranks all outputs
   const std::size_t workers = alone ? 1 : plan_.workers;
   const std::size_t count = evaluation_count(parts_.data.test->size(), plan_.data_rank.value, workers);
   Evaluation result;
   for (const Metric& metric : parts_.metrics) result.own.push_back({metric.name, 0});
   std::vector<std::uint32_t> samples;
+  std::vector<float> outputs;  // of all samples, if a metric ranks them
+  std::vector<std::int32_t> classes;
   const std::size_t chunk =
       (batch_ + plan_.job.accumulate - 1) / plan_.job.accumulate;  // the samples that the network has room for
   const std::size_t most = evaluation_count(parts_.data.test->size(), 0, workers);
@@ -72,8 +76,17 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps, std::uint64_t ne
     for (std::size_t i = 0; i < samples.size(); ++i)
       samples[i] = static_cast<std::uint32_t>(evaluation_sample(begin + i, plan_.data_rank.value, workers));
     if (parts_.links != nullptr) parts_.links->receive_evaluated(samples.size());
-    load(*parts_.data.test, samples, {});
+    if (rows_) rows_->fetch(*parts_.data.test, samples, Step{next}, 0, RowUse::read);
+    load(*parts_.data.test, samples, 0, {});
     forward(BufferUse::read);
+    if (ranks) {
+      const std::size_t before = outputs.size();
+      outputs.resize(before + samples.size());
+      const OnHost y(parts_.network.output_of(parts_.network.layers() - 1));
+      convert(y.values(), Elements(std::span(outputs).subspan(before)));
+      const auto targets = parts_.network.targets();
+      classes.insert(classes.end(), targets.begin(), targets.end());
+    }
     if (parts_.links != nullptr) parts_.links->send_evaluated();
     if (!has_loss()) continue;
     const LossResult loss =
@@ -83,6 +96,9 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps, std::uint64_t ne
     result.correct += loss.correct;
     for (std::size_t i = 0; i < loss.metrics.size(); ++i) result.own[i].value += loss.metrics[i];
   }
+  for (std::size_t i = 0; i < parts_.metrics.size(); ++i)
+    if (parts_.metrics[i].of_all)
+      result.own[i].value = parts_.metrics[i].of_all(outputs, classes) * static_cast<double>(result.rows);
   if (!reports_loss()) return;
   for (const std::uint64_t step : steps) {
     result.step = step;

@@ -8,6 +8,7 @@
 #include <psring/common/base/pieces.h>
 #include <psring/common/proc/mesh_servers.h>
 #include <psring/optim/norm.h>
+#include <psring/optim/rows/row_hash.h>
 #include <psring/worker/checkpoints.h>
 #include <psring/worker/exchange/tensor_sums.h>
 #include <psring/worker/exchange/whole_tensor.h>
@@ -15,6 +16,7 @@
 #include <psring/worker/model/host_network.h>
 #include <psring/worker/model/safetensors.h>
 #include <psring/worker/model_part.h>
+#include <psring/worker/row_batches.h>
 #include <psring/worker/training.h>
 
 namespace psring::worker {
@@ -87,6 +89,7 @@ Plan Training::make_plan(Place place) const {
           .workers = mesh.data,
           .steps = setup_.steps(),
           .optimizer = setup_.optimizer(),
+          .rows = setup_.rows(),
           .consistency = parse_consistency(job.consistency, job.backup_workers),
           .remedy = parse_remedy(job.remedy),
           .passes = passes_of(plan_of_stage(setup_)),
@@ -194,6 +197,7 @@ Prediction Training::predict() const {
   // A strategy that predicts no memory leaves the whole process's unpredicted. A GPU's activations are not predicted.
   if (!sum.worker_memory.empty() && world_.device == nullptr)
     sum.worker_memory[Category::activations] += HostNetwork::booked_bytes(setup_.model(), options_of_network(setup_));
+  if (Tables* const tables = strategy_->abilities().tables) tables->predict(key_counts(), sum);
   if (world_.mesh != nullptr) {
     StageLinks::predict(sizes_of_stage(setup_), sampler(), plan_.data_rank.value,
                         setup_.saved() ? setup_.saved()->step() : 0, setup_.steps(), sum);
@@ -202,6 +206,20 @@ Prediction Training::predict() const {
     sum.exposed_s.reset();  // of the strategy alone: a stage waits for other stages, too
   }
   return sum;
+}
+
+const KeyCounts& Training::key_counts() const {
+  const JobOptions& job = setup_.job();
+  const std::uint64_t last = next_.value_or(setup_.steps());
+  if (key_counts_ && key_counts_->first == last) return key_counts_->second;
+  KeyCounts counts({.data = *setup_.data().train,
+                    .sampler = sampler(),
+                    .tables = key_fields_of(setup_.model().tables),
+                    .workers = job.data_workers() * job.virtual_workers,
+                    .owners = setup_.layout().owners,
+                    .first = plan_.run_first_step,
+                    .last = last});
+  return key_counts_.emplace(last, std::move(counts)).second;
 }
 
 void Training::predict_tensor_part(Prediction& sum) const {
@@ -249,6 +267,7 @@ std::uint64_t Training::run() {
                    .buffers = buffers_,
                    .rows_per_sample = setup_.model().rows_per_sample,
                    .metrics = setup_.model().metrics,
+                   .tables = setup_.model().tables,
                    .callbacks = setup_.step_callbacks(),
                    .data = setup_.data(),
                    .sampler = samples,
@@ -274,6 +293,7 @@ std::uint64_t Training::run() {
       [&] {
         const std::uint64_t next = trainer.run();
         evaluation_cut_ = trainer.evaluation_cut();
+        next_ = next;
         return next;
       });
 }
@@ -303,9 +323,15 @@ void Training::save(const std::filesystem::path& file) {
   const std::vector<Tensor> all = tensors();
   std::optional<TensorWriter> writer;
   if (!file.empty()) {
-    std::vector<TensorSpec> specs;
-    for (const Tensor& tensor : all) specs.push_back(*tensor.spec);
-    writer.emplace(file.string(), specs, std::map<std::string, std::string>{{kModelKey, setup_.job().model}});
+    std::vector<StoredTensor> stored;
+    for (const Tensor& tensor : all) stored.push_back({.name = tensor.spec->name, .shape = tensor.spec->shape});
+    for (TableId table = 0; table < setup_.layout().tables.size(); ++table) {
+      const TableLayout& layout = setup_.layout().tables[table];
+      const std::size_t rows = key_counts().keys(table).size();
+      stored.push_back({.name = layout.name + ".keys", .dtype = "U64", .shape = {rows}});
+      stored.push_back({.name = layout.name + ".values", .shape = {rows, layout.width}});
+    }
+    writer.emplace(file.string(), stored, std::map<std::string, std::string>{{kModelKey, setup_.job().model}});
   }
   std::optional<std::string> wrong;
   auto next = all.begin();
@@ -318,12 +344,38 @@ void Training::save(const std::filesystem::path& file) {
     if (!finite && !wrong) wrong = next->spec->name;
     ++next;
   });
+  if (writer) wrong = save_rows(*writer, std::move(wrong));
   if (wrong)
     fail(ErrorKind::data,
          "after step {}, the last: '{}' holds NaN or infinity: the model is not saved; a lower --lr or --clip-norm may "
          "help",
          setup_.steps() - 1, *wrong);
   if (writer) writer->commit();
+}
+
+/// Writes each table's keys, and their rows, in the order of the hashed keys. Returns `wrong`, or the name of the first
+/// table with a value that is not finite.
+std::optional<std::string> Training::save_rows(TensorWriter& writer, std::optional<std::string> wrong) {
+  const std::vector<TableLayout>& layouts = setup_.layout().tables;
+  for (TableId table = 0; table < layouts.size(); ++table) {
+    Tables& tables = *strategy_->abilities().tables;
+    const std::span<const std::uint64_t> keys = key_counts().keys(table);
+    for (const std::uint64_t hashed : keys) {
+      const std::uint64_t key = optim::unmix64(hashed);
+      writer.append_bytes(std::as_bytes(std::span(&key, 1)));
+    }
+    std::vector<KeyBatch> batch(layouts.size(), KeyBatch{{}, {0}});
+    for (std::size_t begin = 0; begin < keys.size(); begin += layouts[table].most_keys) {
+      const auto part = keys.subspan(begin, std::min(layouts[table].most_keys, keys.size() - begin));
+      batch[table].lookups.assign(part.begin(), part.end());
+      tables.fetch(batch, Step{*next_}, 0, RowUse::read);
+      tables.acquire(table);
+      const ConstMatrix rows = tables.view(table, {}).rows;
+      if (!optim::all_finite(rows.span()) && !wrong) wrong = layouts[table].name;
+      writer.append(rows.span());
+    }
+  }
+  return wrong;
 }
 
 void Training::read(const std::function<void(ConstElements)>& take) {

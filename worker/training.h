@@ -13,6 +13,7 @@
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/optimizers.h>
 #include <psring/worker/compressor.h>
+#include <psring/worker/data/key_counts.h>
 #include <psring/worker/error_feedback.h>
 #include <psring/worker/exchange/shared_tensors.h>
 #include <psring/worker/exchange/stage_links.h>
@@ -28,6 +29,7 @@
 namespace psring::worker {
 
 class TensorKernels;
+class TensorWriter;
 
 /// The connection between a training and its process: the process sets these, and the training calls them.
 struct TrainHooks {
@@ -89,6 +91,9 @@ class Training {
   void begin_with_kept_state();
   std::unique_ptr<Network> make_network() const;
   Sampler sampler() const;
+  /// Counts the keys of the steps that were made; before the run, of all steps.
+  const KeyCounts& key_counts() const;
+  std::optional<std::string> save_rows(TensorWriter& writer, std::optional<std::string> wrong);
   void predict_tensor_part(Prediction& sum) const;
 
   const TrainSetup& setup_;
@@ -109,6 +114,8 @@ class Training {
   std::optional<SharedTensors> shared_;  ///< of a mesh alone
   std::unique_ptr<Kernels> kernels_;
   bool evaluation_cut_ = false;
+  std::optional<std::uint64_t> next_;                                      ///< what `run` returned
+  mutable std::optional<std::pair<std::uint64_t, KeyCounts>> key_counts_;  ///< of the steps before the first number
 };
 
 }  // namespace psring::worker

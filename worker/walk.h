@@ -51,6 +51,7 @@ class Walk {
   Network& network_;
   Strategy& strategy_;
   SharedTensors* const shared_;  ///< null: there are none
+  Tables* const tables_;         ///< null: the model has none
   Binding binding_;
 };
 

@@ -27,10 +27,11 @@ PeerName name_of(Peer peer) { return {to_string(peer.role), peer.rank}; }
 
 std::string_view to_string(FrameType type) {
   static constexpr std::string_view kNames[kFrameTypes] = {
-      "?",          "hello",          "challenge",  "proof",      "accepted",   "refused", "layout",  "layout_ok",
-      "initial",    "push",           "push_ack",   "pull",       "push_pull",  "values",  "verdict", "failed",
-      "all_reduce", "reduce_scatter", "all_gather", "broadcast",  "barrier",    "message", "save",    "saved",
-      "leave",      "replicate",      "state",      "replicated", "acknowledge"};
+      "?",           "hello",     "challenge",  "proof",          "accepted",   "refused",   "layout",
+      "layout_ok",   "initial",   "push",       "push_ack",       "pull",       "push_pull", "values",
+      "verdict",     "failed",    "all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier",
+      "message",     "save",      "saved",      "leave",          "replicate",  "state",     "replicated",
+      "acknowledge", "rows_pull", "rows",       "rows_push",      "rows_ack"};
   const auto index = static_cast<std::size_t>(type);
   return index < kFrameTypes ? kNames[index] : "?";
 }

@@ -62,9 +62,14 @@ enum class FrameType : std::uint8_t {
   state = 26,        ///< relays any other frame that changes the server's state, or carries a part of that state
   replicated = 27,   ///< the follower has taken `version` frames
   acknowledge = 28,  ///< for reliable links: acknowledges frames if no other frame can carry the acknowledgement
+  // Of tables: `unit` counts them behind the units, and the range is one of buckets.
+  rows_pull = 29,  ///< requests rows at `version`: payload is their hashed keys, `micro` the elements of the answer
+  rows = 30,       ///< answers rows_pull: payload is the rows, in the order of the keys
+  rows_push = 31,  ///< payload is the gradients of the rows of the sender's pull of `step`, in its order
+  rows_ack = 32,   ///< answers rows_push: the gradients' memory is the worker's again
 };
 
-inline constexpr std::uint8_t kFrameTypes = 29;
+inline constexpr std::uint8_t kFrameTypes = 33;
 
 std::string_view to_string(FrameType type);
 
@@ -74,7 +79,7 @@ enum class Encoding : std::uint8_t { dense = 0, bf16 = 1, int8 = 2, sign = 3, to
 /// The fixed header in front of every payload. All fields little-endian; layout in docs/wire.md.
 struct FrameHeader {
   static constexpr std::uint32_t kMagic = 0x47525350;  // "PSRG"
-  static constexpr std::uint16_t kWireVersion = 7;
+  static constexpr std::uint16_t kWireVersion = 8;
   static constexpr std::uint8_t kWantAck = 1;  ///< flag: a push that wants a push_ack
   static constexpr std::uint8_t kStartUp = 2;  ///< flag: counted as control traffic, not as payload of the exchange
   static constexpr std::uint8_t kProbe = 4;    ///< flag: reports the operation that a worker waits in; has no payload
@@ -120,6 +125,15 @@ struct FrameHeader {
 
 inline constexpr std::size_t kHeaderBytes = 128;
 static_assert(sizeof(FrameHeader) == kHeaderBytes && std::endian::native == std::endian::little);
+
+/// True for frames whose answer holds values, which may be stored straight into memory of the asker (`dest`).
+constexpr bool asks_for_values(const FrameHeader& header) {
+  return header.type == FrameType::pull || header.type == FrameType::push_pull || header.type == FrameType::rows_pull;
+}
+/// The elements of that answer.
+constexpr std::size_t answered_elements(const FrameHeader& header) {
+  return header.type == FrameType::rows_pull ? header.micro : header.range().size();
+}
 
 /// The largest payload of a frame. Receivers reject larger frames before they allocate memory.
 inline constexpr std::size_t kMaxPayloadBytes = std::size_t{16} << 20;

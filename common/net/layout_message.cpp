@@ -20,6 +20,14 @@ constexpr std::size_t kMaxDimensions = 8;
 constexpr std::size_t kMaxPushes = 1 << 16;
 constexpr std::size_t kMaxElements = std::size_t{1} << 48;
 constexpr std::size_t kMaxRanges = 1 << 16;
+constexpr std::size_t kMaxTables = 4096;
+constexpr std::size_t kMaxWidth = 8192;
+constexpr std::size_t kMaxKeys = std::size_t{1} << 32;
+constexpr std::size_t kMaxTablePieces = 256;
+
+// The second number of a message; tables follow the units if there are any.
+constexpr std::uint64_t kInitialByWorker = 1;
+constexpr std::uint64_t kHasTables = 2;
 
 // The lowest two bits of a tensor's `init` are its kind; these bits say which further fields follow because of the
 // job's mesh.
@@ -109,15 +117,17 @@ TensorSlice read_slice(Reader& in, const std::vector<std::size_t>& shape) {
   return slice;
 }
 
+Init read_init(Reader& in, std::uint64_t kind) {
+  if (kind > 2) fail(ErrorKind::protocol, "layout: initial values of kind {}", kind);
+  return {static_cast<Init::Kind>(kind), in.real()};
+}
+
 TensorLayout read_tensor(Reader& in) {
   TensorLayout tensor;
   tensor.spec.name = in.text();
   tensor.spec.shape = read_shape(in, in.number(kMaxDimensions));
   const std::uint64_t init = in.number(kSlice + kNotCounted + 2);
-  const std::uint64_t kind = init & (kNotCounted - 1);
-  if (kind > 2) fail(ErrorKind::protocol, "layout: initial values of kind {}", kind);
-  tensor.spec.init.kind = static_cast<Init::Kind>(kind);
-  tensor.spec.init.a = in.real();
+  tensor.spec.init = read_init(in, init & (kNotCounted - 1));
   tensor.id = static_cast<std::uint32_t>(in.number(kMaxTensors));
   tensor.counted = (init & kNotCounted) == 0;
   if ((init & kSlice) != 0) tensor.spec.slice = read_slice(in, tensor.spec.shape);
@@ -146,6 +156,32 @@ DType read_type(Reader& in) {
   return type;
 }
 
+TableLayout read_table(Reader& in) {
+  TableLayout table;
+  table.name = in.text();
+  table.width = in.number(kMaxWidth);
+  table.type = read_type(in);
+  table.init = read_init(in, in.number(2));
+  table.most_keys = in.number(kMaxKeys);
+  table.most_bags = in.number(kMaxKeys);
+  table.pieces = in.number(kMaxTablePieces);
+  if (table.width == 0 || table.pieces == 0 || table.type == DType::f16)
+    fail(ErrorKind::protocol, "layout: table '{}' of width {} and type {} in {} pieces", table.name, table.width,
+         name_of(table.type), table.pieces);
+  return table;
+}
+
+void write_table(const TableLayout& table, Writer& out) {
+  out.text(table.name);
+  out.number(table.width);
+  out.number(static_cast<std::uint64_t>(table.type));
+  out.number(static_cast<std::uint64_t>(table.init.kind));
+  out.real(table.init.a);
+  out.number(table.most_keys);
+  out.number(table.most_bags);
+  out.number(table.pieces);
+}
+
 void write_tensor(const TensorLayout& tensor, Writer& out) {
   out.text(tensor.spec.name);
   out.number(tensor.spec.shape.size());
@@ -169,7 +205,7 @@ void write_tensor(const TensorLayout& tensor, Writer& out) {
 std::vector<std::byte> encode(const LayoutMessage& message) {
   Writer out;
   out.number(message.seed);
-  out.number(message.initial_by_worker ? 1 : 0);
+  out.number((message.initial_by_worker ? kInitialByWorker : 0) + (message.layout.tables.empty() ? 0 : kHasTables));
   out.number(message.layout.owners);
   out.number(message.layout.piece_elements);
   out.number(static_cast<std::uint64_t>(message.layout.parameter_type));
@@ -182,6 +218,8 @@ std::vector<std::byte> encode(const LayoutMessage& message) {
     out.number(unit.tensors.size());
     for (const TensorLayout& tensor : unit.tensors) write_tensor(tensor, out);
   }
+  if (!message.layout.tables.empty()) out.number(message.layout.tables.size());
+  for (const TableLayout& table : message.layout.tables) write_table(table, out);
   const CutWeights& weights = message.layout.weights;
   for (std::size_t owner = 0; owner < weights.owners(); ++owner) out.number(weights.weight(owner));
   return out.take();
@@ -193,7 +231,8 @@ LayoutMessage decode_layout(std::span<const std::byte> bytes) {
   Reader in(bytes);
   LayoutMessage message;
   message.seed = in.number(~std::uint64_t{0});
-  message.initial_by_worker = in.number(1) == 1;
+  const std::uint64_t flags = in.number(kInitialByWorker + kHasTables);
+  message.initial_by_worker = (flags & kInitialByWorker) != 0;
   const std::size_t owners = in.number(1 << 16);
   if (owners == 0) fail(ErrorKind::protocol, "layout: no owners");
   const std::size_t piece_elements = in.number(kPieceElements);
@@ -218,6 +257,11 @@ LayoutMessage decode_layout(std::span<const std::byte> bytes) {
     }
     units.push_back(std::move(unit));
   }
+  std::vector<TableLayout> tables;
+  const std::size_t table_count = (flags & kHasTables) != 0 ? in.number(kMaxTables) : 0;
+  if (table_count > 0 && owners > kMostTableOwners)
+    fail(ErrorKind::protocol, "layout: {} owners of a table, at most {}", owners, kMostTableOwners);
+  for (std::size_t t = 0; t < table_count; ++t) tables.push_back(read_table(in));
   CutWeights weights = read_weights(in, owners);
   in.end();
   message.layout = make_layout(std::move(units), owners);
@@ -226,6 +270,7 @@ LayoutMessage decode_layout(std::span<const std::byte> bytes) {
   message.layout.parameter_type = parameter_type;
   message.layout.gradient_type = gradient_type;
   message.layout.pushes = pushes;
+  message.layout.tables = std::move(tables);
   return message;
 }
 
@@ -267,6 +312,17 @@ std::string difference_of_units(const UnitLayout& a, const UnitLayout& b) {
   return "";
 }
 
+std::string difference_of_tables(const Layout& a, const Layout& b) {
+  for (std::size_t t = 0; t < std::min(a.tables.size(), b.tables.size()); ++t) {
+    Writer own;
+    Writer other;
+    write_table(a.tables[t], own);
+    write_table(b.tables[t], other);
+    if (own.take() != other.take()) return fmt::format("another table '{}'", b.tables[t].name);
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string difference(const LayoutMessage& message, const LayoutMessage& expected) {
@@ -282,6 +338,7 @@ std::string difference(const LayoutMessage& message, const LayoutMessage& expect
                    if_different("elements of a piece:", a.piece_elements, b.piece_elements),
                    if_different("pushes of a step:", a.pushes, b.pushes),
                    message.initial_by_worker == expected.initial_by_worker ? "" : "initial values from elsewhere",
+                   if_different("tables:", a.tables.size(), b.tables.size()), difference_of_tables(a, b),
                    "other shares of the servers"});
 }
 

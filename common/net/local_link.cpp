@@ -91,9 +91,8 @@ class LocalLink::End final : public Channel {
   Inbox& peer_inbox() const { return *link_.inboxes_[other_]; }
 
   std::span<std::byte> reply_space(const FrameHeader& header) const {
-    const bool asks = header.type == FrameType::pull || header.type == FrameType::push_pull;
-    if (!asks || header.dest == 0 || link_.arena_ == nullptr) return {};
-    return {link_.arena_->base() + (header.dest - 1), header.range().size() * size_bytes(header.dtype)};
+    if (!asks_for_values(header) || header.dest == 0 || link_.arena_ == nullptr) return {};
+    return {link_.arena_->base() + (header.dest - 1), answered_elements(header) * size_bytes(header.dtype)};
   }
 
   LocalLink& link_;

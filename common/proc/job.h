@@ -48,6 +48,11 @@ struct JobOptions {
   double clip_norm = 0;  ///< 0: off
   std::string schedule = "constant";
 
+  std::string table_optimizer = "sgd";      ///< of rows, with its options: see optim::make_row_rule
+  std::optional<double> table_lr;           ///< not set: the rule's default
+  std::string table_type = "f32";           ///< of rows and row gradients on the wire: f32 or bf16
+  std::string table_init = "uniform:0.05";  ///< of rows: uniform:A, normal:A or constant:A
+
   std::string precision = "f32";                 ///< type of parameters and activations: f32, bf16 or f16
   std::string comm_dtype;                        ///< type of gradients, kept and sent; "": as `precision`
   bool master_copy = true;                       ///< the owner of a narrow parameter keeps a copy in f32

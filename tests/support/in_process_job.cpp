@@ -149,8 +149,8 @@ class Recorder final : public ReportListener {
 
 std::uint64_t payload(const ByteLedger& ledger, ByteLedger::Direction direction) {
   std::uint64_t sum = 0;
-  for (const char* operation :
-       {"push", "pull", "push_pull", "values", "all_reduce", "reduce_scatter", "all_gather", "message"})
+  for (const char* operation : {"push", "pull", "push_pull", "values", "all_reduce", "reduce_scatter", "all_gather",
+                                "message", "rows_pull", "rows", "rows_push"})
     sum += ledger.total(direction, operation).payload;
   return sum;
 }
@@ -311,7 +311,7 @@ class Job {
         result.server_states[rank].append(reinterpret_cast<const char*>(values.data()), values.size());
       }
     for (const Category category :
-         {Category::parameters, Category::gradients, Category::optimizer, Category::communication})
+         {Category::parameters, Category::gradients, Category::optimizer, Category::communication, Category::index})
       result.server_peaks[rank][category] = memory.peak_bytes(category);
   }
 

@@ -79,7 +79,8 @@ struct ShardCluster::Rules {
         workers(of.workers),
         parallel(of.threads),
         optimizer(rules.optimizer.empty() ? nullptr : make_rule(rules.optimizer)),
-        schedule(optim::make_schedule(Spec::parse("--schedule", "step:every=2,gamma=0.5"), 100)) {
+        schedule(optim::make_schedule(Spec::parse("--schedule", "step:every=2,gamma=0.5"), 100)),
+        row_rule(optim::make_row_rule(Spec::parse("--table-optimizer", of.table_optimizer))) {
     Registry<server::Aggregator> registry;
     server::register_builtin_aggregators(
         [&](const char* name, const char* help, auto make) { registry.add(name, help, make); });
@@ -92,6 +93,7 @@ struct ShardCluster::Rules {
   MemoryLedger memory;
   std::unique_ptr<optim::Optimizer> optimizer;
   std::unique_ptr<optim::Schedule> schedule;
+  std::unique_ptr<optim::RowRule> row_rule;
   std::unique_ptr<server::Aggregator> aggregator;
 };
 
@@ -111,6 +113,8 @@ std::unique_ptr<server::Shard> ShardCluster::make_shard(std::size_t rank) const 
                                      .optimizer = rules_->optimizer.get(),
                                      .schedule = rules_->optimizer ? rules_->schedule.get() : nullptr,
                                      .aggregator = rules_->aggregator.get(),
+                                     .row_rule = rules_->row_rule.get(),
+                                     .row_lr = rules.lr,
                                      .consistency = parse_consistency(rules.consistency, rules.backups),
                                      .remedy = parse_remedy(rules.remedy),
                                      .memory_bytes = rules.memory_bytes,

@@ -52,6 +52,7 @@ struct ShardRules {
   std::size_t backups = 0;
   std::string remedy = "none";
   std::string loss_scale = "off";
+  std::string table_optimizer = "sgd";  ///< of tables' rows; its rate is `lr`
 };
 
 std::unique_ptr<optim::Optimizer> make_rule(const std::string& name);

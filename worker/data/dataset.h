@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace psring::worker {
 
@@ -14,6 +15,12 @@ struct SampleMemory {
   std::span<float> input;           ///< input_cols() values
   std::span<std::int32_t> classes;  ///< targets_per_sample() classes
   std::span<float> values = {};     ///< target_values() real numbers
+};
+
+/// A feature whose values are 64-bit keys, such as a user's number.
+struct KeyField {
+  std::string name;
+  std::size_t most = 1;  ///< keys of one sample
 };
 
 /// Samples of equal shape, which any thread can read in any order.
@@ -32,6 +39,12 @@ class Dataset {
   virtual std::size_t target_values() const { return 0; }
   /// Writes a sample's input and targets.
   virtual void read(std::size_t index, const SampleMemory& to) const = 0;
+  /// The features that are keys; they are read by themselves.
+  virtual std::vector<KeyField> key_fields() const { return {}; }
+  /// Appends a sample's keys to `keys`, field by field, and writes the number of each field's keys to `counts`.
+  /// REQUIRES: counts.size() is the number of key fields.
+  virtual void read_keys(std::size_t /*index*/, std::vector<std::uint64_t>& /*keys*/,
+                         std::span<std::uint32_t> /*counts*/) const {}
 };
 
 /// The data of `--data`. `test` may be null; then there is no evaluation.

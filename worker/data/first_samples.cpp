@@ -22,6 +22,11 @@ class FirstSamples final : public Dataset {
     check(index < count_, "read of sample {} of {}", index, count_);
     all_->read(index, to);
   }
+  std::vector<KeyField> key_fields() const override { return all_->key_fields(); }
+  void read_keys(std::size_t index, std::vector<std::uint64_t>& keys, std::span<std::uint32_t> counts) const override {
+    check(index < count_, "read of sample {} of {}", index, count_);
+    all_->read_keys(index, keys, counts);
+  }
 
  private:
   const std::unique_ptr<Dataset> all_;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <psring/common/base/error.h>
+#include <psring/worker/data/criteo_like.h>
 #include <psring/worker/data/csv.h>
 #include <psring/worker/data/fingerprint.h>
 #include <psring/worker/data/idx.h>
@@ -33,6 +34,8 @@ void check_fit(const Dataset& data, const Spec& spec, const DataNeeds& needs) {
     misfit(spec, needs, "{} inputs a sample, {} expected", data.input_cols(), needs.input_cols);
   if (data.target_values() != needs.target_values)
     misfit(spec, needs, "{} real targets a sample, {} expected", data.target_values(), needs.target_values);
+  if (const std::size_t fields = data.key_fields().size(); fields != needs.key_fields)
+    misfit(spec, needs, "{} key fields, {} expected", fields, needs.key_fields);
   if (!needs.targets) return;
   if (data.targets_per_sample() != needs.rows_per_sample)
     misfit(spec, needs, "{} targets a sample, {} expected", data.targets_per_sample(), needs.rows_per_sample);
@@ -67,6 +70,8 @@ void register_builtin_datasets(DatasetRegistry& registry) {
       make_csv);
   add("text", "text:FILE: the bytes of a file as tokens", make_text);
   add("tokens", "tokens:FILE: 16-bit little-endian tokens", make_tokens);
+  add("criteo-like", "criteo-like:samples=N,seed=S: generated clicks with keys, whose true probabilities are known",
+      make_criteo_like_data);
   add("synthetic", "synthetic:samples=N,seed=S: made for the model, and learnable", make_synthetic_data);
 }
 
@@ -132,6 +137,21 @@ DataSplit make_synthetic_data(const Spec& spec, const DataNeeds& needs) {
   const std::string seed = spec.string("seed", "");  // without it, the run's, which checkpoints hold by itself
   split.fingerprint = [samples = made.samples, seed] {
     return fmt::format("synthetic:samples={}{}{}", samples, seed.empty() ? "" : ",seed=", seed);
+  };
+  return split;
+}
+
+DataSplit make_criteo_like_data(const Spec& spec, const DataNeeds& needs) {
+  spec.allow_only({"samples", "seed"});
+  if (needs.key_fields == 0) misfit(spec, needs, "its samples have keys, the model has no table");
+  const CriteoLikeSpec made{.samples = spec.positive("samples", 4096),
+                            .dense = needs.input_cols,
+                            .features = needs.key_fields,
+                            .seed = spec.positive("seed", needs.seed)};
+  DataSplit split = make_criteo_like(made);
+  const std::string seed = spec.string("seed", "");  // without it, the run's, which checkpoints hold by itself
+  split.fingerprint = [samples = made.samples, seed] {
+    return fmt::format("criteo-like:samples={}{}{}", samples, seed.empty() ? "" : ",seed=", seed);
   };
   return split;
 }

@@ -18,6 +18,7 @@ struct DataNeeds {
   bool tokens = false;              ///< inputs are token ids
   bool targets = true;              ///< false: the loss reads no classes
   std::size_t target_values = 0;    ///< real numbers that are the targets of one sample
+  std::size_t key_fields = 0;       ///< features that are keys
   std::uint64_t seed = 0;           ///< seed of the run, for synthetic data
   std::string model = {};           ///< as given with `--model`, for errors
 };
@@ -25,7 +26,7 @@ struct DataNeeds {
 /// The names that `--data` accepts: built-in data sets and user-defined ones.
 using DatasetRegistry = Registry<DataSplit, const DataNeeds&>;
 
-/// Registers fashion-mnist, idx, csv, text, tokens and synthetic.
+/// Registers fashion-mnist, idx, csv, text, tokens, criteo-like and synthetic.
 void register_builtin_datasets(DatasetRegistry& registry);
 
 /// Makes the data that `spec` names, and checks it against the model. Throws usage if the name is unknown. Throws data,
@@ -44,6 +45,8 @@ DataSplit make_text(const Spec& spec, const DataNeeds& needs);
 DataSplit make_tokens(const Spec& spec, const DataNeeds& needs);
 /// `synthetic`, `synthetic:samples=N,seed=S` (by default 4096 samples and the run's seed).
 DataSplit make_synthetic_data(const Spec& spec, const DataNeeds& needs);
+/// `criteo-like:samples=N,seed=S` (by default 4096 samples and the run's seed); see criteo_like.h.
+DataSplit make_criteo_like_data(const Spec& spec, const DataNeeds& needs);
 
 /// Data of the shape that the model needs, without samples that can be read: for predictions.
 DataSplit make_planned_data(const DataNeeds& needs, std::size_t samples);

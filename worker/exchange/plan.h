@@ -29,6 +29,10 @@ namespace psring::net {
 class Transport;
 }  // namespace psring::net
 
+namespace psring::optim {
+class RowRule;
+}  // namespace psring::optim
+
 namespace psring::worker {
 
 class Compressor;
@@ -80,6 +84,13 @@ struct OptimizerPlan {
   std::function<void(UnitId, Range, std::size_t slot, std::span<float>)> initial_state = {};
 };
 
+/// The update rule of tables' rows, wherever it is applied.
+struct RowPlan {
+  const optim::RowRule* rule = nullptr;  ///< null: the model has no table
+  const optim::Schedule* schedule = nullptr;
+  double lr = 0;
+};
+
 /// A worker's place among the processes of the job.
 struct Place {
   JobRank rank;  ///< names this worker in messages and errors
@@ -102,6 +113,7 @@ struct Plan {
   std::size_t workers = 1;  ///< size of the data-parallel group: n in every formula
   std::uint64_t steps = 0;  ///< number of steps in the run
   OptimizerPlan optimizer;
+  RowPlan rows = {};
   Consistency consistency = {};
   StalenessRemedy remedy = {};
   /// Data ranks of the workers that keep residuals of error feedback, and save them.

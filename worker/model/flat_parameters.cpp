@@ -95,7 +95,10 @@ std::string common_name(const std::vector<TensorLayout>& tensors) {
 FlatModel::FlatModel(const Model& model, const std::vector<std::vector<std::size_t>>& groups)
     : layers_(model.layers.size()) {
   check_graph(model);
-  for (std::size_t layer = 0; layer < layers_.size(); ++layer) sources_.push_back(sources_of(model, layer));
+  for (std::size_t layer = 0; layer < layers_.size(); ++layer) {
+    sources_.push_back(sources_of(model, layer));
+    layers_[layer].table = model.layers[layer]->table();
+  }
   const std::vector<std::size_t> group_of = group_of_each_layer(model, groups);
   Tensors tensors(model, group_of, groups.size());
 
@@ -189,6 +192,8 @@ std::size_t FlatModel::first_trained_layer() const {
   std::size_t first = layers();
   for (std::size_t unit = 0; unit < units(); ++unit)
     if (trained(unit)) first = std::min(first, unit_layers_[unit].front());
+  for (std::size_t layer = 0; layer < first; ++layer)
+    if (layers_[layer].table) first = layer;
   return first;
 }
 
@@ -207,7 +212,7 @@ std::vector<Wanted> FlatModel::wanted() const {
   for (std::size_t layer = 0; layer < layers(); ++layer) {
     const std::size_t unit = unit_of(layer);
     const bool dx = std::any_of(sources_[layer].begin(), sources_[layer].end(), depends);
-    wanted.push_back({.dx = dx, .gradients = unit != kNoUnit && trained(unit)});
+    wanted.push_back({.dx = dx, .gradients = layers_[layer].table || (unit != kNoUnit && trained(unit))});
   }
   return wanted;
 }

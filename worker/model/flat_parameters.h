@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,6 +64,8 @@ class FlatModel {
   std::size_t layers() const { return layers_.size(); }
   /// Returns the unit that holds the layer's tensors; kNoUnit if the layer has none.
   std::size_t unit_of(std::size_t layer) const { return layers_[layer].unit; }
+  /// Returns the table that the layer reads.
+  std::optional<std::size_t> table_of(std::size_t layer) const { return layers_[layer].table; }
   /// Returns the unit's layers, ascending. Backward runs the first of them last, and the unit's gradient is complete
   /// after it. The last of them is the first in backward, and the last in forward.
   std::span<const std::size_t> layers_of(std::size_t unit) const { return unit_layers_[unit]; }
@@ -87,6 +90,7 @@ class FlatModel {
   struct LayerPlace {
     std::size_t unit = kNoUnit;
     std::vector<std::size_t> tensors;  ///< indices in the unit
+    std::optional<std::size_t> table = std::nullopt;
   };
   /// The first layer that names a unit's tensor.
   std::size_t first_layer_of(std::size_t unit, std::size_t tensor) const;

@@ -324,7 +324,8 @@ void HostNetwork::forward_layer(std::size_t layer, std::span<const ConstElements
   Randomness randomness = randomness_;
   randomness.layer = static_cast<std::uint32_t>(first_layer_ + layer);
   model_->layers[layer]->forward({*kernels_, lent, inputs.x(), matrix(y, layer + 1), saved(layer), kept, scratch(layer),
-                                  training, buffers, activation(layer + 1).type(), inputs.all(), batch_, randomness});
+                                  training, buffers, activation(layer + 1).type(), inputs.all(), batch_, randomness,
+                                  table_of(layer)});
   Loan::give_back(y, activation(layer + 1));
   if (training) Loan::give_back(kept, saved_activations(layer));
   held_ = layer;
@@ -339,7 +340,8 @@ LossResult HostNetwork::evaluate() {
   Loan loan(copies_);
   const ConstMatrix y = matrix(loan.read(activation(layers())), layers());
   LossResult result = model_->loss->evaluate(y, targets_of_batch(), 0, {});
-  for (const Metric& metric : model_->metrics) result.metrics.push_back(metric.sum(y, targets_of_batch()));
+  for (const Metric& metric : model_->metrics)
+    result.metrics.push_back(metric.sum ? metric.sum(y, targets_of_batch()) : 0);
   return result;
 }
 
@@ -374,7 +376,8 @@ void HostNetwork::backward_layer(std::size_t layer, std::span<const ConstElement
   model_->layers[layer]->backward({*kernels_, lent, written, inputs.x(),
                                    matrix(loan.read(activation(layer + 1)), layer + 1),
                                    matrix(loan.read(gradient(layer + 1)), layer + 1), d_inputs.dx(), saved(layer),
-                                   loan.read(saved_activations(layer)), scratch(layer), inputs.all(), d_inputs.all()});
+                                   loan.read(saved_activations(layer)), scratch(layer), inputs.all(), d_inputs.all(),
+                                   table_of(layer)});
   d_inputs.finish();
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (gradients[i].values.type() == DType::f32 || !written[i].written()) continue;

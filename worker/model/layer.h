@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -91,6 +92,15 @@ struct LayerSums {
   std::size_t backward = 0;
 };
 
+/// The rows of a batch in one table, as EmbeddingBag reads them. A bag is the keys of one feature of one sample; bags
+/// are in the order of the samples, and of the features within a sample.
+struct TableView {
+  ConstMatrix rows;                        ///< [different keys of the worker's batch, width]
+  Matrix gradients;                        ///< of the rows; a layer adds to them. No data in an evaluation
+  std::span<const std::uint32_t> offsets;  ///< bag b of the micro-batch has the lookups offsets[b] .. offsets[b + 1]
+  std::span<const std::uint32_t> lookups;  ///< the row of each key
+};
+
 /// Random numbers of a batch. A sample's numbers depend only on the seed, the step, the layer, and the sample's
 /// position in the step's global batch. So a layer draws the same numbers under every strategy, with any number of
 /// workers and micro-batches, after a restart, and when activation checkpointing runs forward again.
@@ -129,8 +139,9 @@ struct Forward {
   DType activations = DType::f32;  ///< type in which y and saved_activations are stored after the call
   /// All inputs, in the order of Layer::inputs(); empty: every input is x.
   std::span<const ConstMatrix> inputs = {};
-  std::size_t samples = 0;     ///< samples of the batch; x has the same number of rows for each
-  Randomness randomness = {};  ///< for training; evaluation draws nothing
+  std::size_t samples = 0;           ///< samples of the batch; x has the same number of rows for each
+  Randomness randomness = {};        ///< for training; evaluation draws nothing
+  const TableView* table = nullptr;  ///< of a layer with a table
 
   ConstMatrix input(std::size_t i) const { return inputs.empty() ? x : inputs[i]; }
 
@@ -154,6 +165,7 @@ struct Backward {
   /// A layer with several inputs writes these gradients, as beta() says, in place of dx: another layer may have written
   /// before, and inputs from one source have the same gradient. Empty if every input is x: dx is then their sum.
   std::span<const Gradient> d_inputs = {};
+  const TableView* table = nullptr;  ///< of a layer with a table
 
   ConstMatrix input(std::size_t i) const { return inputs.empty() ? x : inputs[i]; }
   /// Returns whether all inputs come from one source, whose gradient nobody has written: dx may be overwritten with the
@@ -181,6 +193,8 @@ class Layer {
   /// statistics. Training changes it, and evaluation reads it. Training results must not depend on it, because only
   /// worker 0's state is kept.
   virtual std::vector<TensorSpec> buffers() const { return {}; }
+  /// The table whose rows the layer reads: an index in Model::tables. One layer reads a table.
+  virtual std::optional<std::size_t> table() const { return std::nullopt; }
   /// Names of the inputs, in their order; the first is x. Graph::add connects inputs by these names.
   virtual std::vector<std::string> inputs() const { return {"x"}; }
   /// Returns the shape of y for an x of shape `in`. Throws usage if the layer does not accept the shape.

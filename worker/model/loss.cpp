@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <vector>
@@ -97,10 +98,35 @@ class SquaredError final : public Loss {
   }
 };
 
+class BinaryCrossEntropy final : public Loss {
+ public:
+  LossResult evaluate(ConstMatrix y, const Targets& given, float scale, Matrix dy) const override {
+    const std::span<const std::int32_t> targets = given.classes;
+    check(y.cols == 1 && targets.size() == y.rows, "binary cross-entropy: {} targets for {}x{}", targets.size(), y.rows,
+          y.cols);
+    check_gradient(y, dy);
+    LossResult result;
+    result.rows = y.rows;
+    for (std::size_t i = 0; i < y.rows; ++i) {
+      if (targets[i] != 0 && targets[i] != 1) fail(ErrorKind::data, "target {} of row {} is not 0 or 1", targets[i], i);
+      const auto logit = static_cast<double>(y.data[i]);
+      const double small = std::exp(-std::fabs(logit));
+      const double target = targets[i];
+      if ((logit > 0) == (targets[i] == 1)) ++result.correct;
+      result.loss_sum += std::max(logit, 0.0) - logit * target + std::log1p(small);
+      if (dy.data == nullptr) continue;
+      const double probability = logit >= 0 ? 1 / (1 + small) : small / (1 + small);
+      dy.data[i] = scale * static_cast<float>(probability - target);
+    }
+    return result;
+  }
+};
+
 }  // namespace
 
 std::unique_ptr<Loss> make_cross_entropy() { return std::make_unique<CrossEntropy>(); }
 std::unique_ptr<Loss> make_mean_square() { return std::make_unique<MeanSquare>(); }
 std::unique_ptr<Loss> make_squared_error() { return std::make_unique<SquaredError>(); }
+std::unique_ptr<Loss> make_binary_cross_entropy() { return std::make_unique<BinaryCrossEntropy>(); }
 
 }  // namespace psring::worker

@@ -17,4 +17,9 @@ std::unique_ptr<Loss> make_mean_square();
 /// Model::target_cols of them a row. Gradient: scale * 2 (y - target) / columns.
 std::unique_ptr<Loss> make_squared_error();
 
+/// A row's loss is the binary cross-entropy of sigmoid(y) and the target, which is 0 or 1, in nats; y has one column.
+/// `correct` counts the rows where y > 0 is the target. Throws data if a target is another class. Gradient: scale *
+/// (sigmoid(y) - target).
+std::unique_ptr<Loss> make_binary_cross_entropy();
+
 }  // namespace psring::worker

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <psring/common/base/range.h>
 #include <psring/worker/model/layer.h>
 
 namespace psring::worker {
@@ -37,6 +38,17 @@ struct Metric {
   std::string name;
   /// Returns the sum over the rows of the model's outputs y.
   std::function<double(ConstMatrix y, const Targets& targets)> sum;
+  /// In place of `sum`, for a figure that depends on all test rows together, as AUC does: returns the figure. Worker 0
+  /// then evaluates alone.
+  std::function<double(std::span<const float> outputs, std::span<const std::int32_t> classes)> of_all = {};
+};
+
+/// A table of a model, whose rows are found by key.
+struct TableSpec {
+  std::string name;
+  std::size_t width = 0;
+  /// The data set's key fields [begin, end) whose keys it holds. With several fields a key is field << 56 | id.
+  Range features;
 };
 
 /// Elements of the vectors that a loss exchanges with its tensor-parallel group; 0: none.
@@ -80,6 +92,7 @@ struct Model {
   std::size_t target_cols = 0;       ///< real numbers that are the target of a row; 0 if the loss reads none
   std::vector<Metric> metrics = {};  ///< of evaluations, besides the loss and the accuracy
   std::vector<std::vector<std::size_t>> blocks;  ///< layer indices; if empty, each layer is a block
+  std::vector<TableSpec> tables = {};
 };
 
 }  // namespace psring::worker

@@ -38,6 +38,11 @@ void Network::begin(std::size_t batch, const Randomness& randomness) {
   batch_ = batch;
 }
 
+const TableView* Network::table_of(std::size_t layer) const {
+  const std::optional<std::size_t> table = model_->layers[layer]->table();
+  return table ? &tables_.at(*table) : nullptr;
+}
+
 std::vector<Shape> Network::shapes_for(std::size_t batch) const { return activation_shapes(*model_, batch); }
 
 /// A layer with one input follows the caller's wish. Of several inputs, the gradients of those inputs are wanted that

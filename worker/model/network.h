@@ -63,6 +63,9 @@ class Network {
   /// [batch * model.rows_per_sample, model.target_cols], on the host.
   Matrix target_values() { return {target_values_.data(), batch_ * model_->rows_per_sample, model_->target_cols}; }
   virtual ConstElements output_of(std::size_t layer) const = 0;
+  /// The rows of this batch, by table. REQUIRES: called after `begin`; what the views refer to lives until the batch's
+  /// backward.
+  void set_tables(std::span<const TableView> tables) { tables_.assign(tables.begin(), tables.end()); }
 
   std::size_t layers() const { return model_->layers.size(); }
   /// `buffers`: see Forward.
@@ -127,6 +130,9 @@ class Network {
   /// Returns whether activation i lives until backward although its layer runs forward again.
   bool outlives_its_range(std::size_t i) const;
 
+  /// The rows that the layer reads; null if it has no table.
+  const TableView* table_of(std::size_t layer) const;
+
   const Model* model_;
   const std::size_t max_batch_;
   const std::vector<Range> recomputed_;
@@ -139,6 +145,7 @@ class Network {
   std::vector<Shape> shapes_;  ///< of activations, for this batch
   Randomness randomness_;      ///< of this batch
   std::vector<float> target_values_;
+  std::vector<TableView> tables_;
 
  private:
   std::size_t range_of(std::size_t layer) const;

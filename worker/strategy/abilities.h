@@ -6,6 +6,7 @@
 
 #include <psring/optim/checkpoint/shard.h>
 #include <psring/worker/exchange/plan.h>
+#include <psring/worker/exchange/tables.h>
 
 namespace psring::worker {
 
@@ -75,6 +76,7 @@ struct Abilities {
   LossScaling* scaling = nullptr;
   Pacing* pacing = nullptr;
   Exchanging* exchanging = nullptr;
+  Tables* tables = nullptr;  ///< the rows of the model's tables; null if it has none
 
   /// The strategy's loss scaler; if it has none, a loss scaler that scales nothing.
   optim::LossScaler loss_scaler() const { return scaling != nullptr ? scaling->loss_scaler() : optim::LossScaler(); }

@@ -38,12 +38,14 @@ void Composition::finish_step(Step step) {
   parts_.gradients->finish(step, landed_);
   parts_.updates->finish(step);
   parts_.parameters->updated();
+  if (parts_.tables) parts_.tables->finish(step);
   next_ = Step{step.index + 1};
   parts_.peers->end_step(step);
 }
 
 void Composition::quiesce() {
   parts_.parameters->quiesce();
+  if (parts_.tables) parts_.tables->quiesce();
   parts_.peers->quiesce();
 }
 

@@ -8,12 +8,13 @@
 
 namespace psring::worker {
 
-/// The parts of a strategy. Peers outlive the three parts, which may refer to them and to those above them.
+/// The parts of a strategy. Peers outlive the other parts, which may refer to them and to those above them.
 struct Parts {
   std::unique_ptr<Peers> peers;
   std::unique_ptr<Parameters> parameters;
   std::unique_ptr<Gradients> gradients;
   std::unique_ptr<Updates> updates;
+  std::unique_ptr<Tables> tables = nullptr;  ///< null: the model has no table
 };
 
 /// A strategy that is composed of parts. It calls them in the order of a step, and adds up their predictions.
@@ -36,7 +37,12 @@ class Composition final : public Strategy,
   void quiesce() override;
   Prediction predict() const override;
   Abilities abilities() override {
-    return {.saving = this, .resuming = this, .scaling = this, .pacing = this, .exchanging = this};
+    return {.saving = this,
+            .resuming = this,
+            .scaling = this,
+            .pacing = this,
+            .exchanging = this,
+            .tables = parts_.tables.get()};
   }
 
   std::vector<optim::StatePart> state() override;
@@ -47,7 +53,9 @@ class Composition final : public Strategy,
   Step after(Step step) override;
   void leave() override;
   double staleness() override { return parts_.peers->staleness(); }
-  Nanoseconds waited() const override { return parts_.peers->waited(); }
+  Nanoseconds waited() const override {
+    return parts_.peers->waited() + (parts_.tables ? parts_.tables->waited() : Nanoseconds{0});
+  }
   bool shares_buffers() const override { return parts_.peers->shares_buffers(); }
 
  private:

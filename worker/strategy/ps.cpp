@@ -3,6 +3,7 @@
 #include <psring/worker/exchange/late_updates.h>
 #include <psring/worker/exchange/pulled_parameters.h>
 #include <psring/worker/exchange/pushed_gradients.h>
+#include <psring/worker/exchange/served_tables.h>
 #include <psring/worker/exchange/server_updates.h>
 #include <psring/worker/exchange/whole_parameters.h>
 #include <psring/worker/exchange/windowed_pushes.h>
@@ -20,6 +21,7 @@ std::unique_ptr<Strategy> make_ps_on_servers(const Plan& plan, const World& worl
   parts.parameters = std::make_unique<PulledParameters>(plan, world, *servers);
   parts.gradients = std::make_unique<PushedGradients>(plan, world, *servers, Answer::parameters);
   parts.updates = std::make_unique<ServerUpdates>(plan, *servers);
+  if (!plan.layout.tables.empty()) parts.tables = std::make_unique<ServedTables>(plan, world);
   parts.peers = std::move(servers);
   return std::make_unique<Composition>(plan, world, std::move(parts));
 }
@@ -61,7 +63,9 @@ std::unique_ptr<Strategy> make_ps_zero(int stage, const Plan& plan, const World&
 
 void register_ps(Registry<StrategyKind>& registry) {
   const StrategyKind ps{.servers = true, .compresses = true, .on_device = true, .make = make_ps};
-  add_strategy(registry, "ps", "servers own all parameters; push and pull, bsp", ps);
+  StrategyKind with_tables = ps;
+  with_tables.tables = true;
+  add_strategy(registry, "ps", "servers own all parameters; push and pull, bsp", with_tables);
 
   StrategyKind kind = ps;
   kind.consistency = "ssp:3";

@@ -21,6 +21,7 @@ struct StrategyKind {
   bool at_owner = false;                ///< the owners of ranges add up micro-batches, after they are reduced
   bool whole = false;                   ///< every worker has all that the job needs to go on (Resuming)
   bool on_device = false;               ///< its buffers may lie in a GPU's memory
+  bool tables = false;                  ///< it trains models with tables
   bool one_worker = false;              ///< it is one process, whatever --workers says
   const char* optimizer_on = "server";  ///< default of --optimizer-on
   const char* consistency = "bsp";      ///< default of --consistency

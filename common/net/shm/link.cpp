@@ -245,10 +245,9 @@ Message ShmLink::resolve(const FrameHeader& header, std::uint64_t place, std::ui
 
 /// Returns the memory in the client's arena, as mapped by the server, into which the answer to a pull may be stored.
 std::span<std::byte> ShmLink::reply_space(const FrameHeader& header) const {
-  const bool asks = header.type == FrameType::pull || header.type == FrameType::push_pull;
-  if (memory_->me != kServer || !asks || header.dest == 0) return {};
+  if (memory_->me != kServer || !asks_for_values(header) || header.dest == 0) return {};
   const std::size_t offset = header.dest - 1;
-  const std::size_t elements = header.range().size();
+  const std::size_t elements = answered_elements(header);
   const std::size_t capacity = memory_->arena.size();
   if (elements > kMaxPayloadBytes || offset > capacity || offset % size_bytes(header.dtype) != 0 ||
       elements * size_bytes(header.dtype) > capacity - offset)

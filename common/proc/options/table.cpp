@@ -36,6 +36,7 @@ std::span<const Group> groups() {
   static const std::array kGroups = {
       Group{"Training", training_options()},
       Group{"Optimizer (as in PyTorch)", optimizer_options()},
+      Group{"Tables of rows", table_options()},
       Group{"Precision and memory", precision_options()},
       Group{"Checkpoints", checkpoint_options()},
       Group{"Processes and units", process_options()},

@@ -38,6 +38,7 @@ std::string_view name_of(Feature feature);
 // The rows of each group: training.cpp, exchange.cpp, operation.cpp.
 std::span<const Option> training_options();
 std::span<const Option> optimizer_options();
+std::span<const Option> table_options();
 std::span<const Option> precision_options();
 std::span<const Option> checkpoint_options();
 std::span<const Option> process_options();

@@ -161,6 +161,32 @@ constexpr Option kOptimizer[] = {
      .in_programs = InPrograms::with_servers},
 };
 
+constexpr Option kTables[] = {
+    {.name = "table-optimizer",
+     .value = "NAME:KEYS",
+     .help = "update rule of the rows of tables: sgd, adagrad, rowwise-adagrad, adam or ftrl, such as adagrad:eps=1e-8",
+     .field = &JobOptions::table_optimizer,
+     .list = false,
+     .in_programs = InPrograms::no},
+    {.name = "table-lr",
+     .help = "learning rate of rows (sgd 0.1; adagrad, rowwise-adagrad 0.01; adam 0.001; ftrl 0.1)",
+     .form = Form::number,
+     .field = &JobOptions::table_lr,
+     .check = Positive{},
+     .in_programs = InPrograms::no},
+    {.name = "table-type",
+     .value = "f32|bf16",
+     .help = "type in which rows and their gradients travel; the owners of rows keep f32",
+     .field = &JobOptions::table_type,
+     .check = OneOf{"f32", "bf16"},
+     .in_programs = InPrograms::no},
+    {.name = "table-init",
+     .value = "KIND:A",
+     .help = "initial values of rows, by key: uniform:A in [-A, A), normal:A with standard deviation A, or constant:A",
+     .field = &JobOptions::table_init,
+     .in_programs = InPrograms::no},
+};
+
 constexpr Option kPrecision[] = {
     {.name = "precision",
      .value = "TYPE",
@@ -227,6 +253,7 @@ constexpr Option kCheckpoints[] = {
 
 std::span<const Option> training_options() { return kTraining; }
 std::span<const Option> optimizer_options() { return kOptimizer; }
+std::span<const Option> table_options() { return kTables; }
 std::span<const Option> precision_options() { return kPrecision; }
 std::span<const Option> checkpoint_options() { return kCheckpoints; }
 

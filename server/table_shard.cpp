@@ -1,0 +1,242 @@
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include <psring/common/base/error.h>
+#include <psring/optim/rows/row_hash.h>
+#include <psring/server/answers.h>
+#include <psring/server/table_shard.h>
+
+namespace psring::server {
+
+using net::FrameHeader;
+using net::FrameType;
+using net::Message;
+
+namespace {
+
+constexpr std::size_t kMostReserved = std::size_t{1} << 46;  ///< addresses, which a process has 2^47 of
+
+bool reads(const FrameHeader& header) { return (header.flags & FrameHeader::kStartUp) != 0; }
+
+}  // namespace
+
+TableShard::~TableShard() { ledger_.release(Category::communication, booked_); }
+
+void TableShard::open(const net::LayoutMessage& description) {
+  const Layout& layout = description.layout;
+  units_ = layout.units.size();
+  for (const TableLayout& table : layout.tables) {
+    Table& own = tables_.emplace_back();
+    own.layout = table;
+    own.rows = std::make_unique<optim::TableRows>(
+        optim::TableRows::Options{.number = tables_.size() - 1,
+                                  .width = table.width,
+                                  .init = table.init,
+                                  .seed = description.seed,
+                                  .rule = options_.row_rule,
+                                  .most_bytes = std::min(options_.memory_bytes, kMostReserved / layout.tables.size())},
+        ledger_);
+    const Range owned = table_buckets(layout.owners, options_.rank);
+    for (std::size_t piece = 0; piece < table.pieces; ++piece) {
+      const Range buckets = table_piece(owned, table.pieces, piece);
+      if (!buckets.empty())
+        own.pieces.push_back({.buckets = buckets, .version = options_.first_version, .workers = {}, .waiting = {}});
+    }
+    for (Piece& piece : own.pieces) piece.workers.resize(options_.workers);
+    own.workers.resize(options_.workers);
+    const std::size_t bytes = optim::key_list_bytes(table, options_.workers);
+    ledger_.book(Category::communication, bytes);
+    booked_ += bytes;
+  }
+}
+
+std::optional<std::uint64_t> TableShard::version() const {
+  std::optional<std::uint64_t> least;
+  for (const Table& table : tables_)
+    for (const Piece& piece : table.pieces) least = std::min(least.value_or(piece.version), piece.version);
+  return least;
+}
+
+std::size_t TableShard::rows() const {
+  std::size_t rows = 0;
+  for (const Table& table : tables_) rows += table.rows->size();
+  return rows;
+}
+
+TableShard::Table& TableShard::find_table(const FrameHeader& header) {
+  if (header.unit < units_ || header.unit - units_ >= tables_.size())
+    fail(ErrorKind::protocol, "a {} of table {}, which is none", to_string(header.type), header.unit);
+  Table& table = tables_[header.unit - units_];
+  if (header.dtype != table.layout.type || header.encoding != net::Encoding::dense)
+    fail(ErrorKind::protocol, "rows of type {}, {} expected", name_of(header.dtype), name_of(table.layout.type));
+  return table;
+}
+
+/// The piece that the frame's buckets lie in.
+TableShard::Piece& TableShard::find_piece(Table& table, const FrameHeader& header) {
+  for (Piece& piece : table.pieces)
+    if (piece.buckets.contains(header.range()) && !header.range().empty()) return piece;
+  fail(ErrorKind::protocol, "a {} of buckets [{}, {}), which are in no piece of this server", to_string(header.type),
+       header.begin, header.end);
+}
+
+/// Reads and checks the keys of a pull.
+std::vector<std::uint64_t> TableShard::read_keys(const Table& table, const Piece& piece, const Message& message) const {
+  const FrameHeader& header = message.header;
+  const std::size_t count = message.payload.size() / sizeof(std::uint64_t);
+  const std::size_t held = table.workers[header.sender_rank].keys;
+  if (message.payload.size() % sizeof(std::uint64_t) != 0 || header.micro != count * table.layout.width)
+    fail(ErrorKind::protocol, "a pull of {} bytes of keys for {} values", message.payload.size(), header.micro);
+  if (count > 2 * table.layout.most_keys - held)
+    fail(ErrorKind::protocol, "{} keys beside {} of one worker, at most {} in two steps", count, held,
+         2 * table.layout.most_keys);
+  if (count == 0 && header.range() != piece.buckets)
+    fail(ErrorKind::protocol, "a pull without keys, of a part of a piece");
+  if (!message.reply_space.empty() && message.reply_space.size() != count * table.layout.row_bytes())
+    fail(ErrorKind::protocol, "space of {} bytes for {} rows", message.reply_space.size(), count);
+  std::vector<std::uint64_t> keys(count);
+  if (count > 0) std::memcpy(keys.data(), message.payload.data(), message.payload.size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t bucket = optim::bucket_of(keys[i]);
+    if (bucket < header.begin || bucket >= header.end || (i > 0 && keys[i - 1] >= keys[i]))
+      fail(ErrorKind::protocol, "key {:#x} is out of order, or not in buckets [{}, {})", keys[i], header.begin,
+           header.end);
+  }
+  return keys;
+}
+
+void TableShard::on_pull(const Message& message, Answers& answers) {
+  const FrameHeader& header = message.header;
+  Table& table = find_table(header);
+  Piece& piece = find_piece(table, header);
+  if (header.version < piece.version || header.version > piece.version + 1)
+    fail(ErrorKind::protocol, "a pull of version {} of table {}, whose piece is at {}", header.version, header.unit,
+         piece.version);
+  std::vector<std::uint64_t> keys = read_keys(table, piece, message);
+  const std::size_t count = keys.size();
+  WorkerMemory& own = table.workers[header.sender_rank];
+  const bool begins = own.batch_step != header.step || own.batch_flags != header.flags;
+  const std::size_t before = begins ? 0 : own.rows;
+  if (before + count > table.layout.most_keys)
+    fail(ErrorKind::protocol, "{} keys of one batch, at most {} expected", before + count, table.layout.most_keys);
+  WaitingRows pull{
+      .asked = header, .keys = {}, .own_keys = {}, .memory = message.reply_space, .holder = message.reply_holder};
+  if (reads(header)) {
+    pull.own_keys = std::move(keys);
+    pull.keys = pull.own_keys;
+  } else {
+    pull.keys = keep(piece, header, std::move(keys));
+  }
+  own.keys += count;
+  own.rows = before + count;
+  own.batch_step = header.step;
+  own.batch_flags = header.flags;
+  if (pull.memory.empty() && count > 0) pull.memory = answer_memory(table, header.sender_rank, {before, before + count});
+  piece.waiting.push_back(std::move(pull));
+  answer(table, piece, answers);
+}
+
+/// Keeps the keys of a worker's step until their gradients have been used.
+std::span<const std::uint64_t> TableShard::keep(Piece& piece, const FrameHeader& header,
+                                                std::vector<std::uint64_t> keys) {
+  std::deque<Pulled>& lists = piece.workers[header.sender_rank];
+  const bool continues = !lists.empty() && lists.back().next < piece.buckets.end;
+  const std::uint64_t due = lists.empty() ? piece.version : lists.back().step + (continues ? 0 : 1);
+  const std::size_t next = continues ? lists.back().next : piece.buckets.begin;
+  if (header.step != header.version || header.step != due || header.begin != next)
+    fail(ErrorKind::protocol, "a pull of step {} from bucket {}, where step {} from bucket {} is due", header.step,
+         header.begin, due, next);
+  if (!continues) lists.push_back({.step = header.step, .frames = {}, .next = piece.buckets.begin});
+  Pulled& list = lists.back();
+  list.next = header.end;
+  return list.frames.emplace_back(PulledFrame{header.range(), std::move(keys), std::nullopt}).keys;
+}
+
+/// Answers the pulls whose version the piece has.
+void TableShard::answer(Table& table, Piece& piece, Answers& answers) {
+  std::erase_if(piece.waiting, [&](const WaitingRows& pull) {
+    if (pull.asked.version > piece.version) return false;
+    answers.push_back(answer_to_pull(table, pull));
+    if (reads(pull.asked)) table.workers[pull.asked.sender_rank].keys -= pull.keys.size();
+    return true;
+  });
+}
+
+/// Memory of this server for rows of a worker's batch. The worker's next batch, which uses the memory again, shows that
+/// they have come.
+std::span<std::byte> TableShard::answer_memory(Table& table, std::size_t worker, Range rows) {
+  const TableLayout& layout = table.layout;
+  Buffer& answers = table.workers[worker].answers;
+  if (answers.size_bytes() == 0)
+    answers = Buffer(layout.most_keys * layout.row_bytes(), Category::communication, ledger_);
+  return answers.bytes().subspan(rows.begin * layout.row_bytes(), rows.size() * layout.row_bytes());
+}
+
+net::Outgoing TableShard::answer_to_pull(Table& table, const WaitingRows& pull) {
+  const TableLayout& layout = table.layout;
+  FrameHeader header = answer_to(pull.asked, FrameType::rows);
+  header.version = pull.asked.version;
+  header.dtype = layout.type;
+  const Elements out(pull.memory.data(), pull.keys.size() * layout.width, layout.type);
+  table.rows->read(pull.keys, out);
+  return {pull.asked.sender(), header, out.bytes()};
+}
+
+void TableShard::on_push(Message message, Answers& answers) {
+  const FrameHeader header = message.header;
+  Table& table = find_table(header);
+  Piece& piece = find_piece(table, header);
+  const auto acknowledge = [&] {
+    if ((header.flags & FrameHeader::kWantAck) != 0)
+      answers.push_back({header.sender(), answer_to(header, FrameType::rows_ack), {}});
+  };
+  if (header.step < piece.version) return acknowledge();  // the update was made with it
+  std::deque<Pulled>& lists = piece.workers[header.sender_rank];
+  if (header.step > piece.version || lists.empty())
+    fail(ErrorKind::protocol, "gradients of step {}, of rows that were not pulled at version {}", header.step,
+         piece.version);
+  Pulled& list = lists.front();
+  const auto frame = std::ranges::find(list.frames, header.range(), &PulledFrame::buckets);
+  if (frame == list.frames.end())
+    fail(ErrorKind::protocol, "gradients of buckets [{}, {}), which were pulled otherwise", header.begin, header.end);
+  if (message.payload.size() != frame->keys.size() * table.layout.row_bytes())
+    fail(ErrorKind::protocol, "gradients of {} bytes for {} rows", message.payload.size(), frame->keys.size());
+  if (frame->gradients) return;  // it is acknowledged with the first
+  frame->gradients = std::move(message);
+  ++list.pushed;
+  if (complete(piece)) update(table, piece, answers);
+}
+
+/// True once every worker's gradients of the piece's version are here.
+bool TableShard::complete(const Piece& piece) const {
+  return std::ranges::all_of(piece.workers, [&](const std::deque<Pulled>& lists) {
+    return !lists.empty() && lists.front().next == piece.buckets.end &&
+           lists.front().pushed == lists.front().frames.size();
+  });
+}
+
+void TableShard::update(Table& table, Piece& piece, Answers& answers) {
+  const std::uint32_t unit = static_cast<std::uint32_t>(units_ + static_cast<std::size_t>(&table - tables_.data()));
+  if (options_.working) options_.working({.name = "update", .unit = unit, .step = piece.version});
+  std::vector<std::vector<optim::RowGradients>> gradients(piece.workers.size());
+  for (std::size_t worker = 0; worker < piece.workers.size(); ++worker)
+    for (const PulledFrame& frame : piece.workers[worker].front().frames)
+      gradients[worker].push_back(
+          {frame.keys, {frame.gradients->payload.data(), frame.keys.size() * table.layout.width, table.layout.type}});
+  table.rows->update({.count = piece.version + 1, .lr = options_.schedule->lr(options_.row_lr, piece.version)},
+                     gradients, 1.0F / static_cast<float>(options_.workers));
+  for (std::size_t worker = 0; worker < piece.workers.size(); ++worker) {
+    for (const PulledFrame& frame : piece.workers[worker].front().frames) {
+      table.workers[worker].keys -= frame.keys.size();
+      const FrameHeader& push = frame.gradients->header;
+      if ((push.flags & FrameHeader::kWantAck) != 0)
+        answers.push_back({push.sender(), answer_to(push, FrameType::rows_ack), {}});
+    }
+    piece.workers[worker].pop_front();
+  }
+  ++piece.version;
+  answer(table, piece, answers);
+}
+
+}  // namespace psring::server

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <psring/common/device/buffer.h>
+#include <psring/common/net/layout_message.h>
+#include <psring/common/net/outbox.h>
+#include <psring/common/net/transport.h>
+#include <psring/optim/rows/table_rows.h>
+#include <psring/server/shard_options.h>
+
+namespace psring::server {
+
+/// Bookkeeping of a piece of a table, for each worker, in bytes.
+inline constexpr std::size_t kTablePieceBytes = 256;
+
+/// The part of a shard that has the rows of tables, bsp. A piece is a range of buckets with a version, the number of
+/// its updates. A worker's rows_pull of step t brings the keys, frame by frame, in order; the piece answers at version
+/// t. The gradients come without keys, in the same frames. Once every worker has pushed all frames of the piece, the
+/// piece makes update t + 1: each key of any worker gets the sum in worker order, times 1/n. A pull changes nothing: a
+/// key without a row has its initial values. Pulls for reading (kStartUp) are answered alike, and no gradients follow.
+///
+/// A pure state machine; every function throws protocol if the frame is not allowed, and then has changed nothing.
+/// Memory that a worker can make it hold is bounded: keys of two steps of TableLayout::most_keys each, and rows by the
+/// host's memory.
+class TableShard {
+ public:
+  using Answers = std::vector<net::Outgoing>;
+
+  /// REQUIRES: options and ledger outlive it.
+  TableShard(const ShardOptions& options, MemoryLedger& ledger) : options_(options), ledger_(ledger) {}
+  TableShard(const TableShard&) = delete;
+  TableShard& operator=(const TableShard&) = delete;
+  ~TableShard();
+
+  /// Makes the tables of this server's buckets. REQUIRES: called once, with a layout that check_layout accepts.
+  void open(const net::LayoutMessage& description);
+  bool empty() const { return tables_.empty(); }
+  /// The least version of all pieces; nothing without tables.
+  std::optional<std::uint64_t> version() const;
+  /// Rows of all tables that were trained.
+  std::size_t rows() const;
+
+  // REQUIRES, for both: the sender is a worker of the job.
+  void on_pull(const net::Message& message, Answers& answers);
+  void on_push(net::Message message, Answers& answers);
+
+ private:
+  /// Keys that a worker pulled with one frame, and their gradients once they have come.
+  struct PulledFrame {
+    Range buckets;
+    std::vector<std::uint64_t> keys;
+    std::optional<net::Message> gradients;
+  };
+  /// A worker's frames of one step for one piece.
+  struct Pulled {
+    std::uint64_t step = 0;
+    std::deque<PulledFrame> frames;  ///< they tile the piece
+    std::size_t next = 0;            ///< bucket that the next frame begins with
+    std::size_t pushed = 0;          ///< frames with gradients
+  };
+  struct WaitingRows {
+    net::FrameHeader asked;
+    std::span<const std::uint64_t> keys;
+    std::vector<std::uint64_t> own_keys;  ///< of a pull for reading
+    std::span<std::byte> memory;          ///< for the answer, the worker's own if this server has access to it
+    std::shared_ptr<const void> holder;   ///< keeps that memory mapped
+  };
+  struct Piece {
+    Range buckets;
+    std::uint64_t version = 0;
+    std::vector<std::deque<Pulled>> workers;  ///< at most two steps each
+    std::vector<WaitingRows> waiting;
+  };
+  /// What a table keeps for one worker.
+  struct WorkerMemory {
+    std::size_t keys = 0;  ///< in lists and in waiting pulls
+    Buffer answers;        ///< rows on their way to a worker whose memory this server has no access to
+    std::size_t rows = 0;  ///< of the batch that was asked for last, so far
+    std::uint64_t batch_step = 0;
+    std::uint8_t batch_flags = 0;
+  };
+  struct Table {
+    TableLayout layout;
+    std::unique_ptr<optim::TableRows> rows;
+    std::vector<Piece> pieces;
+    std::vector<WorkerMemory> workers;
+  };
+
+  Table& find_table(const net::FrameHeader& header);
+  static Piece& find_piece(Table& table, const net::FrameHeader& header);
+  std::vector<std::uint64_t> read_keys(const Table& table, const Piece& piece, const net::Message& message) const;
+  std::span<const std::uint64_t> keep(Piece& piece, const net::FrameHeader& header, std::vector<std::uint64_t> keys);
+  void answer(Table& table, Piece& piece, Answers& answers);
+  std::span<std::byte> answer_memory(Table& table, std::size_t worker, Range rows);
+  net::Outgoing answer_to_pull(Table& table, const WaitingRows& pull);
+  bool complete(const Piece& piece) const;
+  void update(Table& table, Piece& piece, Answers& answers);
+
+  const ShardOptions& options_;
+  MemoryLedger& ledger_;
+  std::size_t units_ = 0;
+  std::vector<Table> tables_;
+  std::size_t booked_ = 0;  ///< for lists of keys
+};
+
+}  // namespace psring::server

@@ -1,0 +1,191 @@
+// Tables at servers change where rows are, and nothing else: bits of the model and its rows, bytes, memory.
+#include <cmath>
+
+#include <catch2/catch.hpp>
+
+#include <psring/common/base/error.h>
+#include <psring/tests/support/in_process_job.h>
+#include <psring/tests/support/temporary_folder.h>
+#include <psring/tests/support/values.h>
+#include <psring/worker/data/criteo_like.h>
+#include <psring/worker/model/auc.h>
+
+using namespace psring;
+using Catch::Contains;
+using test::JobRun;
+using test::Links;
+using test::run_job;
+
+namespace {
+
+/// 6 samples a step, so that 1, 2 and 3 workers divide it; an epoch ends in the middle of a batch.
+JobOptions small_job() {
+  JobOptions job;
+  job.model = "dlrm:dense=4,features=5,dim=4,bottom=8-4,top=8-1";
+  job.data = "criteo-like:samples=40";
+  job.workers = 1;
+  job.servers = 1;
+  job.global_batch = 6;
+  job.steps = 9;
+  job.seed = 5;
+  job.lr = 0.05;
+  job.table_optimizer = "sgd";
+  job.table_lr = 0.5;
+  return job;
+}
+
+JobRun virtual_workers(JobOptions job, std::size_t workers) {
+  job.strategy = "single";
+  job.virtual_workers = workers;
+  job.servers = 0;
+  return run_job(job);
+}
+
+JobRun at_servers(JobOptions job, std::size_t workers, std::size_t servers, Links links = Links::in_process,
+                  const std::string& strategy = "ps") {
+  job.strategy = strategy;
+  job.workers = workers;
+  job.servers = servers;
+  return run_job(job, links);
+}
+
+/// Bits, bytes and memory of a run. Links within a process copy answers, which no process does: what servers keep for
+/// them is not compared.
+void check_run(const JobRun& run, const JobRun& reference, Links links = Links::in_process) {
+  CHECK((run.workers[0].model == reference.workers[0].model));
+  CHECK(run.servers_received == *run.predicted.server_receives * run.steps + run.predicted.run_server_receives);
+  CHECK(run.servers_sent == *run.predicted.server_sends * run.steps + run.predicted.run_server_sends);
+  for (const test::WorkerRun& worker : run.workers) {
+    CHECK(worker.sent == *worker.predicted.worker_sends * run.steps + worker.predicted.run_sends);
+    CHECK(worker.received == *worker.predicted.worker_receives * run.steps + worker.predicted.run_receives);
+    for (const auto& [category, peak] : worker.peaks) {
+      CAPTURE(to_string(category));
+      CHECK(peak == worker.predicted.worker_memory.at(category));
+    }
+  }
+  for (std::size_t server = 0; server < run.server_peaks.size(); ++server)
+    for (const auto& [category, predicted] : run.predicted.each_server_memory.at(server)) {
+      if (links == Links::in_process && category == Category::communication) continue;
+      CAPTURE(server, to_string(category));
+      CHECK(run.server_peaks[server].at(category) == predicted);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("single books what it predicts, and learns") {
+  JobOptions job = small_job();
+  job.data = "criteo-like:samples=8000";
+  job.global_batch = 64;
+  job.steps = 500;
+  job.lr = 0.1;
+  job.table_optimizer = "adagrad";
+  job.table_lr = 0.1;
+  const JobRun run = virtual_workers(job, 1);
+  const test::WorkerRun& worker = run.workers[0];
+  for (const auto& [category, peak] : worker.peaks) {
+    CAPTURE(to_string(category));
+    CHECK(peak == worker.predicted.worker_memory.at(category));
+  }
+  CHECK(worker.peaks.at(Category::index) > 0);
+  REQUIRE(worker.evaluations.size() == 1);
+  const Evaluation& evaluation = worker.evaluations[0];
+  CHECK(evaluation.rows == 800);
+  REQUIRE(evaluation.own.size() == 1);
+  CHECK(evaluation.own[0].name == "auc");
+  const double auc = evaluation.own[0].value / static_cast<double>(evaluation.rows);
+  const worker::CriteoLike clicks({.samples = 8000, .dense = 4, .features = 5, .seed = job.seed});
+  std::vector<float> logits;
+  std::vector<std::int32_t> classes;
+  for (std::size_t sample = 8000; sample < 8800; ++sample) {
+    logits.push_back(static_cast<float>(clicks.logit(sample)));
+    classes.push_back(clicks.clicked(sample));
+  }
+  CHECK(auc > 0.6);
+  CHECK(auc < worker::area_under_curve(logits, classes) + 0.002);  // the best that can be known
+}
+
+TEST_CASE("tables at servers give the bits of as many virtual workers") {
+  const std::size_t workers = GENERATE(1, 2, 3);
+  const JobRun reference = virtual_workers(small_job(), workers);
+  for (const std::size_t servers : {1, 2, 3}) {
+    CAPTURE(workers, servers);
+    check_run(at_servers(small_job(), workers, servers), reference);
+  }
+}
+
+TEST_CASE("over shared memory and TCP as well") {
+  const Links links = GENERATE(Links::shm, Links::tcp, Links::tcp_encrypted);
+  const JobRun reference = virtual_workers(small_job(), 2);
+  JobOptions job = small_job();
+  if (links != Links::shm) job.transport = "tcp";
+  check_run(at_servers(job, 2, 3, links), reference, links);
+}
+
+TEST_CASE("every rule, micro-batches, and rows that travel in bf16") {
+  const std::string rule = GENERATE("adagrad", "rowwise-adagrad", "adam", "ftrl:l1=0.001");
+  JobOptions job = small_job();
+  job.table_optimizer = rule;
+  job.table_lr = 0.02;
+  job.table_type = rule == "adam" || rule == "adagrad" ? "bf16" : "f32";
+  job.accumulate = rule == "ftrl:l1=0.001" ? 1 : 2;
+  job.schedule = "cosine:warmup=2";
+  CAPTURE(rule);
+  const JobRun reference = virtual_workers(job, 3);
+  check_run(at_servers(job, 3, 2, Links::shm), reference, Links::shm);
+}
+
+TEST_CASE("a batch in which a worker has no sample, and evaluations between the steps") {
+  JobOptions job = small_job();
+  job.data = "criteo-like:samples=25";
+  job.global_batch = 8;
+  job.pad = "none";
+  job.eval_every = 2;
+  const JobRun reference = virtual_workers(job, 3);
+  const JobRun run = at_servers(job, 3, 2, Links::shm);
+  check_run(run, reference, Links::shm);
+  REQUIRE(run.workers[0].evaluations.size() == reference.workers[0].evaluations.size());
+  for (std::size_t i = 0; i < run.workers[0].evaluations.size(); ++i)
+    CHECK(run.workers[0].evaluations[i].own[0].value == reference.workers[0].evaluations[i].own[0].value);
+  CHECK(run.workers[1].evaluations.empty());
+}
+
+TEST_CASE("options that tables do not have are refused by name") {
+  const auto refused = [](auto&& change) {
+    JobOptions job = small_job();
+    job.strategy = "ps";
+    change(job);
+    return test::error_of(ErrorKind::usage, [&] { run_job(job); });
+  };
+  const auto line = [](const std::string& flag) { return Contains("has tables, and " + flag + " is refused: "); };
+  CHECK_THAT(refused([](JobOptions& job) {
+               job.strategy = "zero3";
+               job.workers = 2;
+             }),
+             line("--strategy zero3"));
+  CHECK_THAT(refused([](JobOptions& job) { job.consistency = "ssp:2"; }), line("--consistency ssp:2"));
+  CHECK_THAT(refused([](JobOptions& job) { job.compress = "int8"; }), line("--compress int8"));
+  CHECK_THAT(refused([](JobOptions& job) { job.replicas = 1; }), line("--replicas"));
+  CHECK_THAT(refused([](JobOptions& job) { job.max_restarts = 1; }), line("--max-restarts"));
+  CHECK_THAT(refused([](JobOptions& job) { job.checkpoint_every = 1; }), line("--checkpoint-every"));
+  CHECK_THAT(refused([](JobOptions& job) { job.resume = "x"; }), line("--resume"));
+  CHECK_THAT(refused([](JobOptions& job) { job.init = "x"; }), line("--init"));
+  CHECK_THAT(refused([](JobOptions& job) { job.optimizer_on = "worker"; }), line("--optimizer-on worker"));
+  CHECK_THAT(refused([](JobOptions& job) { job.precision = "f16"; }), line("--loss-scale auto"));
+  CHECK_THAT(refused([](JobOptions& job) { job.table_init = "uniform:x"; }),
+             Contains("--table-init: expected uniform:A"));
+  CHECK_THAT(refused([](JobOptions& job) { job.table_init = "zeros"; }), Contains("--table-init: expected uniform:A"));
+  CHECK_THAT(refused([](JobOptions& job) { job.table_optimizer = "lion"; }),
+             Contains("--table-optimizer: expected sgd"));
+  CHECK_THAT(test::error_of(ErrorKind::data,
+                            [] {
+                              JobOptions job = small_job();
+                              job.data = "synthetic";
+                              run_job(job);
+                            }),
+             Contains("0 key fields, 5 expected"));
+  JobOptions without = test::small_job("mlp:16-16-4", 2);
+  without.table_lr = 0.1;
+  CHECK_THAT(test::error_of(ErrorKind::usage, [&] { run_job(without); }),
+             Contains("--table-lr 0.1: --model mlp:16-16-4 has no table"));
+}

@@ -1,0 +1,245 @@
+// The rows of a shard: keys once, gradients in the order of the pull, versions, refusals.
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include <catch2/catch.hpp>
+
+#include <psring/optim/rows/row_hash.h>
+#include <psring/optim/rows/table_rows.h>
+#include <psring/tests/support/shard_cluster.h>
+#include <psring/tests/support/values.h>
+
+using namespace psring;
+using namespace psring::net;
+using Catch::Contains;
+using test::Frame;
+using test::Reply;
+using test::ShardCluster;
+
+namespace {
+
+constexpr std::size_t kWidth = 2;
+constexpr std::size_t kMost = 8;
+
+Layout layout_of(std::size_t servers, std::size_t pieces = 1) {
+  Layout layout = test::small_layout(servers);
+  layout.tables = {{.name = "rows",
+                    .width = kWidth,
+                    .init = {Init::Kind::uniform, 0.5F},
+                    .most_keys = kMost,
+                    .most_bags = kMost,
+                    .pieces = pieces}};
+  return layout;
+}
+
+Frame pull(std::uint32_t worker, std::uint64_t version, Range buckets, const std::vector<std::uint64_t>& keys) {
+  Frame frame;
+  frame.header.type = FrameType::rows_pull;
+  frame.header.sender_rank = worker;
+  frame.header.unit = 2;
+  frame.header.set_range(buckets);
+  frame.header.step = frame.header.version = version;
+  frame.header.micro = static_cast<std::uint32_t>(keys.size() * kWidth);
+  const auto bytes = std::as_bytes(std::span(keys));
+  frame.payload.assign(bytes.begin(), bytes.end());
+  return frame;
+}
+
+Frame push(std::uint32_t worker, std::uint64_t step, Range buckets, const std::vector<float>& gradients) {
+  Frame frame;
+  frame.header.type = FrameType::rows_push;
+  frame.header.flags = FrameHeader::kWantAck;
+  frame.header.sender_rank = worker;
+  frame.header.unit = 2;
+  frame.header.set_range(buckets);
+  frame.header.step = frame.header.version = step;
+  const auto bytes = std::as_bytes(std::span(gradients));
+  frame.payload.assign(bytes.begin(), bytes.end());
+  return frame;
+}
+
+constexpr Range kAll{0, kBuckets};
+std::uint64_t key_in(std::size_t bucket, std::uint64_t low = 0) { return std::uint64_t{bucket} << 44 | low; }
+
+std::vector<float> initial(std::uint64_t key) {
+  std::vector<float> values(kWidth);
+  optim::initial_row({Init::Kind::uniform, 0.5F}, 3, 0, key, values);
+  return values;
+}
+
+}  // namespace
+
+TEST_CASE("rows are answered in the order of the keys, and updated once all workers have pushed") {
+  ShardCluster cluster({.workers = 2, .lr = 0.5});
+  cluster.open(layout_of(1));
+  const std::vector<std::uint64_t> a{key_in(5), key_in(900)};
+  const std::vector<std::uint64_t> b{key_in(900), key_in(901, 7)};
+  const auto rows = cluster.send(0, pull(0, 0, kAll, a));
+  REQUIRE(rows.size() == 1);
+  CHECK(rows[0].header.type == FrameType::rows);
+  CHECK(rows[0].header.version == 0);
+  const std::vector<float> first = initial(a[0]);
+  const std::vector<float> second = initial(a[1]);
+  CHECK(rows[0].values() == std::vector<float>{first[0], first[1], second[0], second[1]});
+  CHECK(cluster.send(0, pull(1, 0, kAll, b)).size() == 1);
+  CHECK(cluster.send(0, push(0, 0, kAll, {1, 2, 3, 4})).empty());
+  CHECK(cluster.shard(0).tables().rows() == 0);
+  CHECK(cluster.send(0, pull(0, 1, kAll, {a[1]})).empty());  // waits for the update
+  const auto answers = cluster.send(0, push(1, 0, kAll, {5, 6, 7, 8}));
+  REQUIRE(answers.size() == 3);
+  CHECK(answers[0].header.type == FrameType::rows_ack);
+  CHECK(answers[0].to.rank == 0);
+  CHECK(answers[1].to.rank == 1);
+  CHECK(answers[2].header.type == FrameType::rows);
+  CHECK(answers[2].header.version == 1);
+  CHECK(answers[2].values() == std::vector<float>{std::fma(-0.5F, (3.0F + 5.0F) * 0.5F, second[0]),
+                                                  std::fma(-0.5F, (4.0F + 6.0F) * 0.5F, second[1])});
+  CHECK(cluster.shard(0).tables().rows() == 3);
+  CHECK(*cluster.shard(0).tables().version() == 1);
+  CHECK_THAT(cluster.shard(0).describe(), Contains("3 rows of tables"));
+}
+
+TEST_CASE("a worker without keys pushes an empty frame") {
+  ShardCluster cluster({.workers = 2});
+  cluster.open(layout_of(1));
+  const auto rows = cluster.send(0, pull(0, 0, kAll, {}));
+  REQUIRE(rows.size() == 1);
+  CHECK(rows[0].payload.empty());
+  CHECK(cluster.send(0, pull(1, 0, kAll, {key_in(1)})).size() == 1);
+  CHECK(cluster.send(0, push(1, 0, kAll, {1, 1})).empty());
+  CHECK(cluster.send(0, push(0, 0, kAll, {})).size() == 2);
+  CHECK(*cluster.shard(0).tables().version() == 1);
+}
+
+TEST_CASE("a pull in several frames, and a push that is repeated") {
+  ShardCluster cluster({.workers = 1});
+  cluster.open(layout_of(1));
+  const Range low{0, 512};
+  const Range high{512, kBuckets};
+  CHECK(cluster.send(0, pull(0, 0, low, {key_in(1)})).size() == 1);
+  CHECK(cluster.send(0, pull(0, 0, high, {key_in(600)})).size() == 1);
+  CHECK(cluster.send(0, push(0, 0, high, {1, 1})).empty());
+  CHECK(cluster.send(0, push(0, 0, high, {1, 1})).empty());  // waits here
+  CHECK(cluster.send(0, push(0, 0, low, {1, 1})).size() == 2);
+  const auto again = cluster.send(0, push(0, 0, low, {1, 1}));
+  REQUIRE(again.size() == 1);
+  CHECK(again[0].header.type == FrameType::rows_ack);
+  CHECK(*cluster.shard(0).tables().version() == 1);
+}
+
+TEST_CASE("reading leaves no keys behind") {
+  ShardCluster cluster({.workers = 1});
+  cluster.open(layout_of(1));
+  for (std::uint64_t chunk = 0; chunk < 20; ++chunk) {
+    Frame frame = pull(0, 0, kAll, {key_in(1), key_in(2), key_in(3), key_in(4), key_in(5)});
+    frame.header.flags = FrameHeader::kStartUp;
+    frame.header.step = chunk;
+    const auto rows = cluster.send(0, frame);
+    REQUIRE(rows.size() == 1);
+    REQUIRE(rows[0].header.type == FrameType::rows);
+  }
+  CHECK(cluster.shard(0).tables().rows() == 0);
+  CHECK(cluster.send(0, pull(0, 0, kAll, {key_in(1)})).size() == 1);
+}
+
+TEST_CASE("the order of frames does not change rows") {
+  const Layout layout = layout_of(2, 2);
+  std::vector<std::vector<float>> seen;
+  for (const std::uint64_t order : {1, 2, 3}) {
+    ShardCluster cluster({.servers = 2, .workers = 2, .table_optimizer = "adagrad"});
+    cluster.open(layout);
+    std::mt19937_64 random(order);
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      struct Send {
+        std::size_t server;
+        Frame pull;
+        Frame push;
+      };
+      std::vector<Send> frames;
+      for (std::uint32_t worker = 0; worker < 2; ++worker)
+        for (std::size_t server = 0; server < 2; ++server)
+          for (std::size_t piece = 0; piece < 2; ++piece) {
+            const Range buckets = table_piece(table_buckets(2, server), 2, piece);
+            const std::vector<std::uint64_t> keys{key_in(buckets.begin + worker), key_in(buckets.begin + 9)};
+            frames.push_back(
+                {server, pull(worker, step, buckets, keys),
+                 push(worker, step, buckets, test::normal_values(4, step * 10 + worker * 4 + server * 2 + piece))});
+          }
+      std::shuffle(frames.begin(), frames.end(), random);
+      for (const Send& send : frames) REQUIRE(cluster.send(send.server, send.pull)[0].header.type == FrameType::rows);
+      std::shuffle(frames.begin(), frames.end(), random);
+      for (const Send& send : frames)
+        for (const Reply& reply : cluster.send(send.server, send.push))
+          REQUIRE(reply.header.type == FrameType::rows_ack);
+    }
+    std::vector<float> values;
+    for (std::size_t server = 0; server < 2; ++server) {
+      const std::size_t begin = table_buckets(2, server).begin;
+      const Range buckets = table_piece(table_buckets(2, server), 2, 0);
+      Frame read = pull(0, 3, buckets, {key_in(begin), key_in(begin + 1), key_in(begin + 9)});
+      read.header.flags = FrameHeader::kStartUp;
+      const std::vector<float> rows = cluster.send(server, read)[0].values();
+      values.insert(values.end(), rows.begin(), rows.end());
+    }
+    seen.push_back(values);
+  }
+  CHECK(seen[0] == seen[1]);
+  CHECK(seen[0] == seen[2]);
+}
+
+TEST_CASE("frames that the protocol does not allow change nothing") {
+  ShardCluster cluster({.workers = 2});
+  cluster.open(layout_of(1));
+  const auto refused = [&](const Frame& frame) {
+    const auto replies = cluster.send(0, frame);
+    REQUIRE(replies.size() == 1);
+    REQUIRE(replies[0].header.type == FrameType::failed);
+    return replies[0].text();
+  };
+  const auto wrong = [](Frame frame, auto&& change) {
+    change(frame);
+    return frame;
+  };
+  const Frame good = pull(0, 0, kAll, {key_in(1), key_in(2)});
+  CHECK_THAT(refused(pull(0, 0, kAll, {key_in(2), key_in(1)})), Contains("out of order"));
+  CHECK_THAT(refused(pull(0, 0, kAll, {key_in(2), key_in(2)})), Contains("out of order"));
+  CHECK_THAT(refused(pull(0, 0, {0, 256}, {key_in(256)})), Contains("not in buckets [0, 256)"));
+  CHECK_THAT(refused(pull(0, 0, {256, kBuckets}, {key_in(300)})), Contains("from bucket 0 is due"));
+  CHECK_THAT(refused(pull(0, 0, {0, 256}, {})), Contains("without keys"));
+  CHECK_THAT(refused(pull(0, 0, {0, kBuckets + 1}, {key_in(2)})), Contains("in no piece"));
+  CHECK_THAT(refused(pull(0, 2, kAll, {})), Contains("a pull of version 2"));
+  CHECK_THAT(refused(pull(0, 1, kAll, {})), Contains("where step 0"));
+  CHECK_THAT(refused(pull(2, 0, kAll, {})), Contains("no worker of this job"));
+  CHECK_THAT(refused(pull(0, 0, kAll, {0, 1, 2, 3, 4, 5, 6, 7, 8})), Contains("9 keys of one batch, at most 8"));
+  CHECK_THAT(refused(wrong(good, [](Frame& f) { f.header.unit = 3; })), Contains("of table 3, which is none"));
+  CHECK_THAT(refused(wrong(good, [](Frame& f) { f.header.unit = 1; })), Contains("of table 1, which is none"));
+  CHECK_THAT(refused(wrong(good, [](Frame& f) { f.payload.resize(15); })), Contains("15 bytes of keys"));
+  CHECK_THAT(refused(wrong(good, [](Frame& f) { f.header.micro = 5; })), Contains("for 5 values"));
+  CHECK_THAT(refused(wrong(good, [](Frame& f) { f.header.dtype = DType::bf16; })),
+             Contains("rows of type bf16, f32 expected"));
+  CHECK_THAT(refused(push(0, 0, kAll, {1, 2})), Contains("not pulled"));
+  std::vector<std::byte> small(3);
+  CHECK_THAT(refused(wrong(good, [&](Frame& f) { f.reply_space = small; })), Contains("space of 3 bytes for 2 rows"));
+  CHECK(cluster.send(0, good)[0].header.type == FrameType::rows);
+  CHECK_THAT(refused(good), Contains("where step 1"));
+  CHECK_THAT(refused(push(0, 0, kAll, {1, 2})), Contains("gradients of 8 bytes for 2 rows"));
+  CHECK_THAT(refused(push(0, 0, {0, 256}, {1, 2})), Contains("pulled otherwise"));
+  CHECK_THAT(refused(push(0, 1, kAll, {1, 2, 3, 4})), Contains("gradients of step 1"));
+  CHECK(cluster.send(0, push(0, 0, kAll, {1, 2, 3, 4})).empty());
+  CHECK(cluster.send(0, pull(1, 0, kAll, {}))[0].header.type == FrameType::rows);
+  CHECK(cluster.send(0, push(1, 0, kAll, {})).size() == 2);
+}
+
+TEST_CASE("layouts with tables that a server cannot take are refused") {
+  ShardCluster without({.optimizer = ""});
+  CHECK_THAT(without.send(0, test::layout_frame(0, layout_of(1)))[0].text(), Contains("a layout with tables"));
+  ShardCluster small({.memory_bytes = 1 << 20});
+  Layout layout = layout_of(1);
+  layout.tables[0].most_keys = std::size_t{1} << 32;
+  CHECK_THAT(small.send(0, test::layout_frame(0, layout))[0].text(), Contains("tables that take"));
+  Layout wide = layout_of(1);
+  wide.tables[0].width = 8193;
+  CHECK_THAT(small.send(0, test::layout_frame(0, wide))[0].text(), Contains("8193"));
+  CHECK(small.send(0, test::layout_frame(0, layout_of(1)))[0].header.type == FrameType::layout_ok);
+}

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <psring/worker/exchange/plan.h>
+#include <psring/worker/exchange/prediction.h>
+#include <psring/worker/model/layer.h>
+
+namespace psring::worker {
+
+class KeyCounts;
+
+/// An index in Model::tables and Layout::tables.
+using TableId = std::size_t;
+
+/// The keys of a batch in one table, hashed (optim::mix64), bag by bag. A bag is the keys of one feature of one sample.
+struct KeyBatch {
+  std::vector<std::uint64_t> lookups;
+  std::vector<std::uint32_t> offsets;  ///< bag b has the lookups offsets[b] .. offsets[b + 1]
+};
+
+/// The use of a batch's rows.
+enum class RowUse : std::uint8_t {
+  train,  ///< their gradients follow
+  read,   ///< an evaluation, or the saving of a model: counted as control traffic
+};
+
+/// The part of a strategy that answers for the rows of the model's tables: where they are when a pass wants them, how
+/// their gradients reach their owners, and who updates them. For each (virtual) worker's batch the trainer calls fetch
+/// once, then acquire and grad_ready where a layer reads the table.
+class Tables {
+ public:
+  virtual ~Tables() = default;
+  /// Starts to bring the rows of a worker's batch here, as they are after `step` updates; never waits. `keys`: by
+  /// table, at most TableLayout::most_keys each. Drops the rows of the worker's last batch.
+  virtual void fetch(std::span<const KeyBatch> keys, Step step, std::size_t virtual_worker, RowUse use) = 0;
+  /// The bags [bags.begin, bags.end) of the batch that was fetched last. The rows are readable after `acquire`.
+  virtual TableView view(TableId table, Range bags) = 0;
+  /// On return the rows of the batch are readable.
+  virtual void acquire(TableId table) = 0;
+  /// The gradients of the batch's rows are complete: starts their communication, never waits.
+  virtual void grad_ready(TableId table) = 0;
+  /// All gradients of the step have been handed over; on return this process has updated the rows that it owns.
+  virtual void finish(Step step) = 0;
+  /// On return the owners have taken all gradients.
+  virtual void quiesce() {}
+  /// Time that this worker has waited for rows, in total.
+  virtual Nanoseconds waited() const { return Nanoseconds{0}; }
+  /// Adds what the run moves and books for rows.
+  virtual void predict(const KeyCounts& counts, Prediction& sum) const = 0;
+};
+
+}  // namespace psring::worker

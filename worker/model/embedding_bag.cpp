@@ -1,0 +1,53 @@
+#include <algorithm>
+
+#include <psring/common/base/error.h>
+#include <psring/worker/model/embedding_bag.h>
+
+namespace psring::worker {
+namespace {
+
+const TableView& checked(const TableView* table, std::size_t bags, std::size_t width) {
+  check(table != nullptr && table->offsets.size() == bags + 1 && table->rows.cols == width,
+        "an embedding bag without the rows of its batch");
+  return *table;
+}
+
+}  // namespace
+
+double EmbeddingBag::flops(Shape in, Wanted wanted) const {
+  const auto sums = static_cast<double>(in.rows * features_ * width_);
+  return wanted.gradients ? 2 * sums : sums;
+}
+
+void EmbeddingBag::forward(const Forward& pass) const {
+  const std::size_t bags = pass.y.rows * features_;
+  const TableView& table = checked(pass.table, bags, width_);
+  for (std::size_t bag = 0; bag < bags; ++bag) {
+    float* const y = pass.y.data + bag * width_;
+    const std::size_t begin = table.offsets[bag];
+    const std::size_t end = table.offsets[bag + 1];
+    if (begin == end) std::fill_n(y, width_, 0.0F);
+    for (std::size_t i = begin; i < end; ++i) {
+      const float* const row = table.rows.row(table.lookups[i]);
+      if (i == begin)
+        std::copy_n(row, width_, y);
+      else
+        for (std::size_t j = 0; j < width_; ++j) y[j] += row[j];
+    }
+  }
+}
+
+void EmbeddingBag::backward(const Backward& pass) const {
+  if (pass.dx.data != nullptr) std::fill_n(pass.dx.data, pass.dx.size(), 0.0F);
+  const std::size_t bags = pass.dy.rows * features_;
+  const TableView& table = checked(pass.table, bags, width_);
+  for (std::size_t bag = 0; bag < bags; ++bag) {
+    const float* const dy = pass.dy.data + bag * width_;
+    for (std::size_t i = table.offsets[bag]; i < table.offsets[bag + 1]; ++i) {
+      float* const gradient = table.gradients.row(table.lookups[i]);
+      for (std::size_t j = 0; j < width_; ++j) gradient[j] += dy[j];
+    }
+  }
+}
+
+}  // namespace psring::worker

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <vector>
+
+#include <psring/common/proc/job.h>
+#include <psring/worker/data/dataset.h>
+#include <psring/worker/model/model.h>
+#include <psring/worker/strategy/strategy_kind.h>
+
+namespace psring::worker {
+
+/// Throws usage, naming the flags, if the model has tables and an option of the job is not made for them, or if an
+/// option is about tables and the model has none. `planned`: the samples cannot be read.
+void check_tables(const JobOptions& job, const StrategyKind& strategy, const Model& model, bool planned);
+
+/// The layouts of the model's tables, among `owners`. Throws usage, naming the flag.
+std::vector<TableLayout> table_layouts(const JobOptions& job, const Model& model, const Dataset& data,
+                                       std::size_t owners);
+
+}  // namespace psring::worker
