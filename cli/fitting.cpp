@@ -20,7 +20,7 @@ bool has_feature(const worker::StrategyKind& kind, const JobOptions& job, Featur
     case Feature::several_processes:
       return !kind.one_worker;
     case Feature::servers:
-      return kind.servers;
+      return kind.has_servers();
     case Feature::own_pushes:
       return kind.servers && !kind.scatters;
     case Feature::stale_gradients:

@@ -50,7 +50,7 @@ JobMemory job_memory(worker::TrainSetup& setup, std::size_t agents, std::size_t 
     keep_larger(other.server_memory, memory.server);
     keep_larger(guest_of(other), guest);
   }
-  if (setup.strategy().servers) memory.servers = job.servers * (1 + job.replicas);
+  if (setup.strategy().has_servers()) memory.servers = job.servers * (1 + job.replicas);
   if (job.colocated_servers() > 0) memory.guest = guest;
   // The first host has the largest shares.
   const auto share = [&](std::size_t count) {

@@ -71,7 +71,7 @@ bool set_mixed_servers(JobOptions& job, const Given& given, const worker::Strate
     fit.refuse("--servers", fmt::format("--servers {}: strategy {} {}", text, job.strategy, reason));
     return false;
   };
-  if (!kind.servers) return refuse("has none");
+  if (!kind.has_servers()) return refuse("has none");
   if (kind.one_server) return refuse("has one");
   if (kind.colocated) return refuse("has no standalone servers; use ps");
   if (given.contains("placement"))
@@ -91,9 +91,10 @@ bool set_mixed_servers(JobOptions& job, const Given& given, const worker::Strate
 void set_placement(JobOptions& job, const Given& given, const worker::StrategyKind& kind, const Fitting& fit) {
   const std::string own = kind.colocated ? "colocated" : "standalone";
   if (!given.contains("placement")) job.placement = own;
-  if (job.placement == own || (kind.servers && !kind.colocated)) return;
-  fit.refuse("--placement", fmt::format("--placement {}: strategy {} {}", job.placement, job.strategy,
-                                        kind.servers ? "has its servers in workers' processes" : "has no servers"));
+  if (job.placement == own || (kind.has_servers() && !kind.colocated)) return;
+  fit.refuse("--placement",
+             fmt::format("--placement {}: strategy {} {}", job.placement, job.strategy,
+                         kind.has_servers() ? "has its servers in workers' processes" : "has no servers"));
   job.placement = own;
 }
 
@@ -102,7 +103,7 @@ void set_servers(JobOptions& job, const Given& given, const worker::StrategyKind
   const auto refuse = [&](const char* reason) {
     fit.refuse("--servers", fmt::format("--servers {}: strategy {} {}", job.servers, job.strategy, reason));
   };
-  if (!kind.servers) {
+  if (!kind.has_servers()) {
     if (is_given && job.servers != 0) refuse("has none");
     job.servers = 0;
   } else if (kind.one_server) {
@@ -134,7 +135,7 @@ void set_processes(JobOptions& job, const Given& given, const worker::StrategyKi
                            "several",
                            wanted, job.strategy));
   check_count("--workers", job.workers, options::kMostProcesses);
-  if (kind.servers) check_count("--servers", job.servers, options::kMostProcesses);
+  if (kind.has_servers()) check_count("--servers", job.servers, options::kMostProcesses);
 }
 
 void set_global_batch(JobOptions& job, const Given& given) {

@@ -147,12 +147,13 @@ void add_guest(Summary& summary, const std::string& worker, const Json& roles, c
   for (ByteCheck& check : summary.bytes) {
     if (check.role != worker) continue;
     const bool sent = check.direction == "sent";
-    const auto a_step = predicted(worker_report, sent ? "own_server_sends" : "own_server_receives", 1);
+    const char* const figure = sent ? "own_server_sends" : "own_server_receives";
+    const auto of_run = predicted(worker_report, figure, 0);
     check.measured += payload(report, check.direction);
-    if (!a_step)
+    if (!of_run)
       check.predicted.reset();
     else if (check.predicted && others > 0)
-      *check.predicted += *a_step * steps / others;
+      *check.predicted += (*predicted(worker_report, figure, 1) - *of_run) * steps / others + *of_run;
   }
   summary.worker_peak_bytes = std::max(summary.worker_peak_bytes, booked_peak(worker_report) + booked_peak(report));
 }

@@ -110,6 +110,15 @@ void print_other_model(const JobOptions& job) {
     out::print("--init {}: was saved by --model {}\n", job.init, *other);
 }
 
+/// Names the tables, and what an update of rows does not do that one of dense parameters does.
+void print_tables(const worker::TrainSetup& setup) {
+  for (const TableLayout& table : setup.layout().tables)
+    out::print("table '{}': rows of {} elements, {} (lr {:g}); a row appears when it is first trained\n", table.name,
+               table.width, setup.rows().rule->name(), setup.rows().lr);
+  if (setup.rows().rule != nullptr && *setup.rows().rule->difference() != '\0')
+    out::print("--table-optimizer {}: {}\n", setup.rows().rule->name(), setup.rows().rule->difference());
+}
+
 void print_plan(const worker::TrainSetup& setup) {
   const JobOptions& job = setup.job();
   const Layout& layout = setup.layout();
@@ -120,6 +129,7 @@ void print_plan(const worker::TrainSetup& setup) {
              layout.units.size(), setup.data().train->size(), setup.steps(), job.global_batch);
   print_other_model(job);
   print_frozen(setup);
+  print_tables(setup);
   print_stages(setup);
   if (job.share_gpu && setup.strategy().ring)
     out::print("workers may share a GPU: what they exchange goes through NCCL's sockets\n");

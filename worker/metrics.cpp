@@ -185,6 +185,9 @@ std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint6
   if (prediction.run_receives > 0) predicted["worker_receives_of_run"] = prediction.run_receives;
   if (prediction.run_server_receives > 0) predicted["server_receives_of_run"] = prediction.run_server_receives;
   if (prediction.run_server_sends > 0) predicted["server_sends_of_run"] = prediction.run_server_sends;
+  if (prediction.run_own_server_receives > 0)
+    predicted["own_server_receives_of_run"] = prediction.run_own_server_receives;
+  if (prediction.run_own_server_sends > 0) predicted["own_server_sends_of_run"] = prediction.run_own_server_sends;
   predict("server_receives", prediction.server_receives);
   predict("server_sends", prediction.server_sends);
   predict("server_replicates", prediction.server_replicates);

@@ -100,7 +100,7 @@ Prediction predict_part(TrainSetup& setup, const PlannedJob& planned, std::size_
   const World world{.memory = memory,
                     .clock = clock,
                     .events = events,
-                    .transport = setup.strategy().servers ? &transport : nullptr,
+                    .transport = setup.strategy().has_servers() ? &transport : nullptr,
                     .group = mesh ? mesh->data.get() : group.get(),
                     .host = host.get(),
                     .mesh = mesh ? &*mesh : nullptr};

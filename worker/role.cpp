@@ -96,7 +96,7 @@ std::vector<net::Member> servers_of(const Membership& member, const std::vector<
 net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Memory& memory,
                                 const std::vector<net::Member>& servers) {
   const JobOptions& job = member.job();
-  const bool also_workers = job.local_reduce || job.mesh().divides_model();
+  const bool also_workers = job.local_reduce || job.mesh().divides_model() || setup.strategy().row_servers;
   memory.arena = std::make_shared<Arena>(shared_bytes(job, setup) + (also_workers ? ring::kShmArenaBytes : 0));
   member.links().connect(servers, *memory.arena, member.deadline());
   net::Transport& links = member.links().transport();
@@ -104,7 +104,7 @@ net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Mem
   memory.transport = net::make_part_transport(*memory.reporting, net::Role::server, part_of(job.mesh(), member.rank()));
   net::Transport* transport = memory.transport.get();
   member.link().on_change([transport] { transport->wake(); });
-  if (member.rank() == 0)
+  if (member.rank() == 0 && setup.strategy().servers)
     out::print("{} of {} elements, padding counted\n", describe_shares(job, setup.layout()), setup.layout().elements());
   for (const net::Member& server : servers)
     out::print("worker {}: {} through {}\n", member.rank(), to_string(server), links.describe(server.peer));
@@ -116,7 +116,8 @@ void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory
   const bool on_host = memory.device == nullptr || !setup.strategy().ring;  // samples that are scattered lie there
   const Mesh mesh = member.job().mesh();
   const std::size_t lent = on_host ? shared_bytes(member.job(), setup) : 0;
-  const bool with_servers = memory.arena && mesh.divides_model();  // of parts: servers and workers sum in one arena
+  // Servers of a mesh's parts, or of rows, and workers read one arena.
+  const bool with_servers = memory.arena && (mesh.divides_model() || setup.strategy().row_servers);
   auto arena = with_servers ? memory.arena : std::make_shared<Arena>(lent + ring::kShmArenaBytes);
   memory.group = ring::make_job_group(member, *memory.links, workers, std::move(arena), on_host && member.job().overlap,
                                       &*memory.events);
@@ -231,7 +232,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   setup.share_among(job.workers);
   if (memory->links) memory->links->become(member.link_options().self);
   net::Transport* transport = nullptr;
-  if (setup.strategy().servers)
+  if (setup.strategy().has_servers())
     transport = link_to_servers(member, setup, *memory, servers_of(member, of_role(members, net::Role::server)));
   const std::vector<net::Member> workers = of_role(members, net::Role::worker);
   if (job.device == "cuda") {

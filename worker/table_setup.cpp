@@ -54,16 +54,25 @@ void check_without_tables(const JobOptions& job) {
 }  // namespace
 
 void check_tables(const JobOptions& job, const StrategyKind& strategy, const Model& model, bool planned) {
-  if (model.tables.empty()) return check_without_tables(job);
+  if (model.tables.empty()) {
+    if (strategy.row_servers)
+      fail(ErrorKind::usage, "--strategy {}: --model {} has no table for its servers; use ddp", job.strategy,
+           job.model);
+    return check_without_tables(job);
+  }
   const JobOptions plain;
   const Refused rows[] = {
       {planned, "plan, memory and predictions", "the bytes of rows depend on the samples"},
-      {!strategy.tables, "--strategy " + job.strategy, "strategies that train tables: single, ps"},
+      {!strategy.tables, "--strategy " + job.strategy,
+       "strategies that train tables: single, ps, ps-colocated, hybrid, hybrid-colocated"},
       {parse_consistency(job.consistency).each_push_updates, "--consistency " + job.consistency,
        "rows are updated once for all workers of a step"},
       {job.backup_workers > 0, "--backup-workers", "an update of rows waits for every worker"},
-      {job.placement != "standalone", "--placement " + job.placement, "servers of tables are processes of their own"},
+      {job.placement == "mixed", fmt::format("--servers mixed:{}", job.standalone_servers()),
+       "servers own equal parts of a table"},
       {job.optimizer_on == "worker" && !strategy.one_worker, "--optimizer-on worker", "servers update rows"},
+      {strategy.row_servers && job.server_threads > 1, fmt::format("--server-threads {}", job.server_threads),
+       "one thread updates rows"},
       {job.aggregate != "mean", "--aggregate " + job.aggregate, "the gradient of a row is the workers' mean"},
       {optim::compresses(job.compress), "--compress " + job.compress, "gradients of rows travel as they are"},
       {job.local_reduce, "--local-reduce", "each worker pushes its own rows"},

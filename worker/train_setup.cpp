@@ -129,6 +129,14 @@ std::size_t piece_elements(const JobOptions& job, const Layout& layout) {
   return std::clamp(elements / kCut * kCut, kLeastPieceElements, kPieceElements);
 }
 
+Layout TrainSetup::served_layout() const {
+  if (!strategy_->row_servers) return layout_;
+  Layout served;
+  served.owners = job_.servers;
+  served.tables = layout_.tables;
+  return served;
+}
+
 /// The number of owners of each unit.
 std::size_t TrainSetup::owners() const {
   if (strategy_->servers) return servers_of_part(job_);
@@ -241,7 +249,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
               ? make_planned_data(needs_of(*model_, job), job.global_batch)
               : make_dataset(registries.datasets, Spec::parse("--data", job.data), needs_of(*model_, job));
   if (samples != Samples::planned) limit_evaluation(job, data_);
-  layout_.tables = table_layouts(job, *model_, *data_.train, layout_.owners);
+  layout_.tables = table_layouts(job, *model_, *data_.train, strategy_->row_servers ? job.servers : layout_.owners);
   if (!layout_.tables.empty()) {
     row_rule_ = optim::make_row_rule(Spec::parse("--table-optimizer", job.table_optimizer));
     row_lr_ = job.table_lr.value_or(row_rule_->default_lr());

@@ -80,6 +80,8 @@ class TrainSetup {
   /// Divides units among `owners`, if the options alone do not give the number (--shard-group host).
   void cut_among(std::size_t owners);
   const Layout& layout() const { return layout_; }
+  /// The part of the layout that servers own: all of it, or the tables alone.
+  Layout served_layout() const;
   /// The layout of all layers' buffers.
   const UnitLayout& buffers() const { return buffers_; }
   /// The tensors of the whole model, which a file of initial values has to hold.

@@ -8,7 +8,6 @@
 #include <psring/common/base/pieces.h>
 #include <psring/common/proc/mesh_servers.h>
 #include <psring/optim/norm.h>
-#include <psring/optim/rows/row_hash.h>
 #include <psring/worker/checkpoints.h>
 #include <psring/worker/exchange/tensor_sums.h>
 #include <psring/worker/exchange/whole_tensor.h>
@@ -16,7 +15,6 @@
 #include <psring/worker/model/host_network.h>
 #include <psring/worker/model/safetensors.h>
 #include <psring/worker/model_part.h>
-#include <psring/worker/row_batches.h>
 #include <psring/worker/training.h>
 
 namespace psring::worker {
@@ -133,7 +131,7 @@ void Training::connect_servers() {
   options.events = &world_.events;
   if (world_.arena != nullptr) options.mark = [arena = world_.arena](const void* at) { return arena->mark(at); };
   if (plan_.job.op_timeout > 0) options.op_timeout = from_seconds(plan_.job.op_timeout);
-  client_.emplace(*world_.transport, world_.clock, setup_.layout(), std::move(options));
+  client_.emplace(*world_.transport, world_.clock, setup_.served_layout(), std::move(options));
   world_.client = &*client_;
 }
 
@@ -206,20 +204,6 @@ Prediction Training::predict() const {
     sum.exposed_s.reset();  // of the strategy alone: a stage waits for other stages, too
   }
   return sum;
-}
-
-const KeyCounts& Training::key_counts() const {
-  const JobOptions& job = setup_.job();
-  const std::uint64_t last = next_.value_or(setup_.steps());
-  if (key_counts_ && key_counts_->first == last) return key_counts_->second;
-  KeyCounts counts({.data = *setup_.data().train,
-                    .sampler = sampler(),
-                    .tables = key_fields_of(setup_.model().tables),
-                    .workers = job.data_workers() * job.virtual_workers,
-                    .owners = setup_.layout().owners,
-                    .first = plan_.run_first_step,
-                    .last = last});
-  return key_counts_.emplace(last, std::move(counts)).second;
 }
 
 void Training::predict_tensor_part(Prediction& sum) const {
@@ -351,31 +335,6 @@ void Training::save(const std::filesystem::path& file) {
          "help",
          setup_.steps() - 1, *wrong);
   if (writer) writer->commit();
-}
-
-/// Writes each table's keys, and their rows, in the order of the hashed keys. Returns `wrong`, or the name of the first
-/// table with a value that is not finite.
-std::optional<std::string> Training::save_rows(TensorWriter& writer, std::optional<std::string> wrong) {
-  const std::vector<TableLayout>& layouts = setup_.layout().tables;
-  for (TableId table = 0; table < layouts.size(); ++table) {
-    Tables& tables = *strategy_->abilities().tables;
-    const std::span<const std::uint64_t> keys = key_counts().keys(table);
-    for (const std::uint64_t hashed : keys) {
-      const std::uint64_t key = optim::unmix64(hashed);
-      writer.append_bytes(std::as_bytes(std::span(&key, 1)));
-    }
-    std::vector<KeyBatch> batch(layouts.size(), KeyBatch{{}, {0}});
-    for (std::size_t begin = 0; begin < keys.size(); begin += layouts[table].most_keys) {
-      const auto part = keys.subspan(begin, std::min(layouts[table].most_keys, keys.size() - begin));
-      batch[table].lookups.assign(part.begin(), part.end());
-      tables.fetch(batch, Step{*next_}, 0, RowUse::read);
-      tables.acquire(table);
-      const ConstMatrix rows = tables.view(table, {}).rows;
-      if (!optim::all_finite(rows.span()) && !wrong) wrong = layouts[table].name;
-      writer.append(rows.span());
-    }
-  }
-  return wrong;
 }
 
 void Training::read(const std::function<void(ConstElements)>& take) {

@@ -70,7 +70,8 @@ class Training {
   /// Steps that the whole run has skipped, since its beginning: see optim::LossScaler. REQUIRES: run() has returned.
   std::uint64_t skipped_steps() const { return strategy_->abilities().loss_scaler().skipped(); }
   Nanoseconds communicated() const {
-    return (client_ ? client_->busy() : strategy_->abilities().waited()) + setup_.tensor_part().waited();
+    const bool by_client = client_ && setup_.strategy().servers;
+    return (by_client ? client_->busy() : strategy_->abilities().waited()) + setup_.tensor_part().waited();
   }
 
  private:

@@ -122,6 +122,38 @@ TEST_CASE("over shared memory and TCP as well") {
   check_run(at_servers(job, 2, 3, links), reference, links);
 }
 
+TEST_CASE("with servers in workers' processes, what stays in a process is not sent") {
+  const std::size_t workers = GENERATE(2, 3);
+  const Links links = GENERATE(Links::shm, Links::tcp);
+  const JobRun reference = virtual_workers(small_job(), workers);
+  for (std::size_t servers = 1; servers <= workers; ++servers) {
+    CAPTURE(workers, servers);
+    JobOptions job = small_job();
+    job.placement = "colocated";
+    if (links == Links::tcp) job.transport = "tcp";
+    check_run(at_servers(job, workers, servers, links, "ps-colocated"), reference, links);
+  }
+}
+
+TEST_CASE("hybrid: dense gradients are averaged among workers, and rows are at servers") {
+  const std::size_t workers = GENERATE(1, 2, 3);
+  const JobRun reference = virtual_workers(small_job(), workers);
+  for (const std::size_t servers : {1, 2, 3}) {
+    CAPTURE(workers, servers);
+    JobOptions job = small_job();
+    job.accumulate = servers == 2 ? 2 : 1;
+    check_run(at_servers(job, workers, servers, Links::shm, "hybrid"),
+              job.accumulate == 1 ? reference : virtual_workers(job, workers), Links::shm);
+    if (servers > workers) continue;
+    job.placement = "colocated";
+    job.accumulate = 1;
+    check_run(at_servers(job, workers, servers, Links::shm, "hybrid-colocated"), reference, Links::shm);
+  }
+  JobOptions job = small_job();
+  job.transport = "tcp";
+  if (workers == 2) check_run(at_servers(job, workers, 2, Links::tcp, "hybrid"), reference, Links::tcp);
+}
+
 TEST_CASE("every rule, micro-batches, and rows that travel in bf16") {
   const std::string rule = GENERATE("adagrad", "rowwise-adagrad", "adam", "ftrl:l1=0.001");
   JobOptions job = small_job();
@@ -185,6 +217,10 @@ TEST_CASE("options that tables do not have are refused by name") {
                             }),
              Contains("0 key fields, 5 expected"));
   JobOptions without = test::small_job("mlp:16-16-4", 2);
+  without.strategy = "hybrid";
+  CHECK_THAT(test::error_of(ErrorKind::usage, [&] { run_job(without); }),
+             Contains("has no table for its servers; use ddp"));
+  without.strategy = "ps";
   without.table_lr = 0.1;
   CHECK_THAT(test::error_of(ErrorKind::usage, [&] { run_job(without); }),
              Contains("--table-lr 0.1: --model mlp:16-16-4 has no table"));

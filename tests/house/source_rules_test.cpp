@@ -251,6 +251,18 @@ TEST_CASE("output and the number of processors have one way each") {
   CHECK(second_ways({{"common/base/processors.cpp", "std::thread::hardware_concurrency()"}}).empty());
 }
 
+TEST_CASE("formulas of dense parameters do not read tables") {
+  const Files files = read_files(PSRING_SOURCE);
+  for (const char* const path :
+       {"worker/exchange/prediction.cpp", "worker/exchange/servers_prediction.cpp", "worker/server_bytes.cpp",
+        "worker/exchange/workers.cpp", "worker/exchange/whole_units.cpp", "common/base/pieces.cpp", "server/store.cpp",
+        "worker/strategy/composition_prediction.cpp", "worker/server_weights.cpp", "cli/memory_formulas.cpp"}) {
+    CAPTURE(path);
+    REQUIRE(files.contains(path));
+    CHECK(files.at(path).find("tables") == std::string::npos);
+  }
+}
+
 TEST_CASE("a long source is refused outside of tests, unless it is a generated table") {
   const auto lines = [](std::size_t count) {
     std::string text;

@@ -198,7 +198,7 @@ class Job {
 
   JobRun run(Links links) {
     const JobOptions& job = setup_.job();
-    const std::size_t servers = setup_.strategy().servers ? job.servers : 0;
+    const std::size_t servers = setup_.strategy().has_servers() ? job.servers : 0;
     const std::size_t followers = followers_ ? servers : 0;
     Network network(links, job.workers, servers, followers, job.colocated_servers());
     JobRun result{.workers = std::vector<WorkerRun>(job.workers),
@@ -312,7 +312,8 @@ class Job {
       }
     for (const Category category :
          {Category::parameters, Category::gradients, Category::optimizer, Category::communication, Category::index})
-      result.server_peaks[rank][category] = memory.peak_bytes(category);
+      if (category != Category::index || memory.peak_bytes(category) > 0)  // the index is of tables alone
+        result.server_peaks[rank][category] = memory.peak_bytes(category);
   }
 
   void work(std::uint32_t rank, Network& network, JobRun& result) {
@@ -322,8 +323,10 @@ class Job {
     ByteLedger bytes;
     Events events(clock);
     ring::ProcessGroup* host = host_groups_.empty() ? nullptr : host_groups_[rank].get();
-    Arena& arena = host != nullptr ? *host->arena() : arenas_[rank];
-    const bool linked = setup_.strategy().servers;
+    ring::ProcessGroup* const own_group = groups_.empty() ? nullptr : groups_[rank].get();
+    const bool shares = setup_.strategy().row_servers && own_group != nullptr && own_group->arena() != nullptr;
+    Arena& arena = host != nullptr ? *host->arena() : shares ? *own_group->arena() : arenas_[rank];
+    const bool linked = setup_.strategy().has_servers();
     const auto transport = linked ? network.join({Role::worker, rank}, bytes, arena) : nullptr;
     const std::unique_ptr<Device> device = setup_.job().device == "cuda" ? make_cuda_device(0) : nullptr;
     const bool over_nccl = device != nullptr && setup_.strategy().ring;

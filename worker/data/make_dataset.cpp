@@ -48,6 +48,18 @@ const std::string& path_of(const Spec& spec, const char* expected) {
   return spec.argument();
 }
 
+/// A number of samples; 50k is 50,000 and 2M is 2,000,000.
+std::size_t samples_of(const Spec& spec, std::size_t fallback) {
+  std::string digits = spec.string("samples", std::to_string(fallback));
+  std::size_t unit = 1;
+  if (digits.ends_with('k')) unit = 1000;
+  if (digits.ends_with('M')) unit = 1'000'000;
+  if (unit > 1) digits.pop_back();
+  const std::size_t count = parse_positive(fmt::format("{} {}:samples", spec.flag(), spec.name()), digits);
+  if (count > ~std::size_t{0} / unit) fail(ErrorKind::usage, "{} {}: too many samples", spec.flag(), spec.text());
+  return count * unit;
+}
+
 /// Loads a text. Checks that the model reads tokens before opening the file.
 DataSplit load_text(const Spec& spec, const DataNeeds& needs, const char* expected, TokenFormat format) {
   const std::string& path = path_of(spec, expected);
@@ -144,7 +156,7 @@ DataSplit make_synthetic_data(const Spec& spec, const DataNeeds& needs) {
 DataSplit make_criteo_like_data(const Spec& spec, const DataNeeds& needs) {
   spec.allow_only({"samples", "seed"});
   if (needs.key_fields == 0) misfit(spec, needs, "its samples have keys, the model has no table");
-  const CriteoLikeSpec made{.samples = spec.positive("samples", 4096),
+  const CriteoLikeSpec made{.samples = samples_of(spec, 4096),
                             .dense = needs.input_cols,
                             .features = needs.key_fields,
                             .seed = spec.positive("seed", needs.seed)};

@@ -32,6 +32,8 @@ struct Prediction {
   std::uint64_t run_receives = 0;
   std::uint64_t run_server_receives = 0;  ///< by all servers together
   std::uint64_t run_server_sends = 0;
+  std::uint64_t run_own_server_receives = 0;
+  std::uint64_t run_own_server_sends = 0;
   /// The part of run_sends that steps exchange in a mesh, because their batches are larger than the smallest; without
   /// the samples that a worker hands out.
   std::uint64_t larger_batches_send = 0;

@@ -10,12 +10,17 @@
 
 namespace psring::worker {
 
-ServedTables::ServedTables(const Plan& plan, const World& world) : plan_(plan), world_(world) {
+ServedTables::ServedTables(const Plan& plan, const World& world, bool opens)
+    : plan_(plan), world_(world), opens_(opens) {
   check(world.client != nullptr, "tables at servers need servers");
   for (const TableLayout& table : plan.layout.tables) {
     auto& own = batches_.emplace_back();
     for (std::size_t i = 0; i < kBatches; ++i) own.push_back(std::make_unique<TableBatch>(table, world));
   }
+}
+
+void ServedTables::start() {
+  if (opens_) world_.client->open(plan_.job.seed);
 }
 
 /// The rows of the batch before have come, so that servers have taken the gradients in the memory that is used again.
@@ -56,7 +61,8 @@ std::optional<std::uint64_t> answer_bytes(const Plan& plan, TableId table, const
   for (std::size_t worker = 0; worker < plan.workers; ++worker)
     if (counts.pulled(table, worker, server) == 0) return std::nullopt;
   const TableLayout& layout = plan.layout.tables[table];
-  return plan.workers * layout.most_keys * layout.row_bytes();
+  const std::size_t far = plan.workers - (server >= plan.job.standalone_servers() ? 1 : 0);  // one is in its process
+  return far * layout.most_keys * layout.row_bytes();
 }
 
 }  // namespace
@@ -66,21 +72,31 @@ void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
   sum.worker_receives = sum.worker_receives.value_or(0);
   sum.server_sends = sum.server_sends.value_or(0);
   sum.server_receives = sum.server_receives.value_or(0);
+  if (plan_.job.server_in(plan_.data_rank.value)) {
+    sum.own_server_receives = sum.own_server_receives.value_or(0);
+    sum.own_server_sends = sum.own_server_sends.value_or(0);
+  }
   auto& servers = sum.each_server_memory;
   servers.resize(counts.owners(), sum.server_memory);
   bool known = true;
   for (TableId table = 0; table < batches_.size(); ++table) {
     const TableLayout& layout = plan_.layout.tables[table];
     const std::uint64_t asked = sizeof(std::uint64_t) + layout.row_bytes();  // the key, and later its gradient
-    for (std::size_t worker = 0; worker < plan_.workers; ++worker) {
-      const std::uint64_t rows = counts.pulled(table, worker);
-      if (worker == plan_.data_rank.value) {
-        sum.run_sends += rows * asked;
-        sum.run_receives += rows * layout.row_bytes();
+    for (std::size_t worker = 0; worker < plan_.workers; ++worker)
+      for (std::size_t server = 0; server < counts.owners(); ++server) {
+        if (plan_.job.server_in(worker) == server) continue;  // within a process nothing is sent
+        const std::uint64_t rows = counts.pulled(table, worker, server);
+        if (worker == plan_.data_rank.value) {
+          sum.run_sends += rows * asked;
+          sum.run_receives += rows * layout.row_bytes();
+        }
+        if (plan_.job.server_in(plan_.data_rank.value) == server) {
+          sum.run_own_server_receives += rows * asked;
+          sum.run_own_server_sends += rows * layout.row_bytes();
+        }
+        sum.run_server_receives += rows * asked;
+        sum.run_server_sends += rows * layout.row_bytes();
       }
-      sum.run_server_receives += rows * asked;
-      sum.run_server_sends += rows * layout.row_bytes();
-    }
     for (std::size_t i = 0; i < kBatches; ++i) TableBatch::predict(layout, sum);
     for (std::size_t owner = 0; owner < servers.size(); ++owner) {
       for (const auto& [category, bytes] : row_memory(layout, *plan_.rows.rule, counts.keys(table, owner)))

@@ -16,8 +16,10 @@ class ServedTables final : public Tables {
   /// The bytes of an arena that a table's batches take.
   static std::size_t lent_bytes(const TableLayout& table) { return kBatches * TableBatch::lent_bytes(table); }
 
-  /// REQUIRES: plan and world outlive it.
-  ServedTables(const Plan& plan, const World& world);
+  /// `opens`: declares the tables to the servers, because no other part does. REQUIRES: plan and world outlive it.
+  ServedTables(const Plan& plan, const World& world, bool opens = false);
+
+  void start() override;
 
   void fetch(std::span<const KeyBatch> keys, Step step, std::size_t virtual_worker, RowUse use) override;
   TableView view(TableId table, Range bags) override { return batch(table).view(bags); }
@@ -36,6 +38,7 @@ class ServedTables final : public Tables {
 
   const Plan& plan_;
   const World& world_;
+  const bool opens_;
   std::vector<std::vector<std::unique_ptr<TableBatch>>> batches_;  ///< by table
   std::size_t turn_ = 0;
   Nanoseconds waited_{0};

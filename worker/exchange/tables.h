@@ -34,6 +34,8 @@ enum class RowUse : std::uint8_t {
 class Tables {
  public:
   virtual ~Tables() = default;
+  /// Before the first step.
+  virtual void start() {}
   /// Starts to bring the rows of a worker's batch here, as they are after `step` updates; never waits. `keys`: by
   /// table, at most TableLayout::most_keys each. Drops the rows of the worker's last batch.
   virtual void fetch(std::span<const KeyBatch> keys, Step step, std::size_t virtual_worker, RowUse use) = 0;

@@ -10,6 +10,7 @@ Composition::Composition(const Plan& plan, const World& world, Parts parts)
 void Composition::start() {
   parts_.parameters->start();
   parts_.updates->start();
+  if (parts_.tables) parts_.tables->start();
   next_ = Step{plan_.first_step};
 }
 

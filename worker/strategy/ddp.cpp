@@ -2,6 +2,7 @@
 #include <psring/optim/codec/power_sgd.h>
 #include <psring/worker/exchange/bucketed_gradients.h>
 #include <psring/worker/exchange/local_updates.h>
+#include <psring/worker/exchange/served_tables.h>
 #include <psring/worker/exchange/tensor_gradients.h>
 #include <psring/worker/exchange/whole_parameters.h>
 #include <psring/worker/strategy/composition.h>
@@ -17,6 +18,7 @@ std::unique_ptr<Strategy> compose(const Plan& plan, const World& world, const au
   parts.parameters = std::make_unique<WholeParameters>(plan, world, workers.get());
   parts.gradients = make_gradients(*workers);
   parts.updates = std::make_unique<LocalUpdates>(plan, world, *parts.parameters, *parts.gradients);
+  if (!plan.layout.tables.empty()) parts.tables = std::make_unique<ServedTables>(plan, world, true);
   parts.peers = std::move(workers);
   return std::make_unique<Composition>(plan, world, std::move(parts));
 }
@@ -48,6 +50,10 @@ void register_ddp(Registry<StrategyKind>& registry) {
                {.ring = true, .whole = true, .on_device = true, .make = make_ddp_naive});
   add_strategy(registry, "ddp", "workers average gradients in buckets, while backward goes on",
                {.ring = true, .buckets = true, .compresses = true, .whole = true, .on_device = true, .make = make_ddp});
+  StrategyKind hybrid{.ring = true, .buckets = true, .tables = true, .row_servers = true, .make = make_ddp};
+  add_strategy(registry, "hybrid", "ddp for dense parameters; servers own the rows of tables", hybrid);
+  hybrid.colocated = true;
+  add_strategy(registry, "hybrid-colocated", "hybrid with a server in each worker's process", hybrid);
 }
 
 }  // namespace psring::worker

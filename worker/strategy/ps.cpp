@@ -73,9 +73,10 @@ void register_ps(Registry<StrategyKind>& registry) {
   kind.consistency = "asp";
   add_strategy(registry, "ps-async", "ps where each push is an update, and nobody waits", kind);
 
-  kind = ps;
+  kind = with_tables;
   kind.colocated = true;
   add_strategy(registry, "ps-colocated", "ps with a server in each worker's process", kind);
+  kind.tables = false;
   kind.one_server = true;
   kind.scatters = true;
   kind.optimizer_on = "worker";

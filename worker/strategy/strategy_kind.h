@@ -22,12 +22,16 @@ struct StrategyKind {
   bool whole = false;                   ///< every worker has all that the job needs to go on (Resuming)
   bool on_device = false;               ///< its buffers may lie in a GPU's memory
   bool tables = false;                  ///< it trains models with tables
+  bool row_servers = false;             ///< rows of tables are at servers, and nothing else
   bool one_worker = false;              ///< it is one process, whatever --workers says
   const char* optimizer_on = "server";  ///< default of --optimizer-on
   const char* consistency = "bsp";      ///< default of --consistency
   bool exact = true;                    ///< bitwise identical to `single` with the same number of virtual workers
   int stage = 0;                        ///< ZeRO's stage: the state that a worker does not keep whole
   std::function<std::unique_ptr<Strategy>(const Plan&, const World&)> make;
+
+  /// Its jobs have servers, whatever these hold.
+  bool has_servers() const { return servers || row_servers; }
 };
 
 }  // namespace psring::worker

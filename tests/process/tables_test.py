@@ -1,0 +1,86 @@
+"""Tables: rows by 64-bit keys in one process and on servers, as users run them."""
+
+import json
+import struct
+import unittest
+
+from support import ProgramTest
+
+JOB = ["--model", "dlrm:dense=4,features=6,dim=8,bottom=16-8,top=16-1", "--data", "criteo-like:samples=3k", "--global-batch", 60,
+       "--steps", 12, "--seed", 3, "--table-optimizer", "adagrad", "--table-lr", 0.1]
+
+
+def tensors(data):
+    """The header of a safetensors file, and the file's data."""
+    length = struct.unpack("<Q", data[:8])[0]
+    return json.loads(data[8:8 + length]), data[8 + length:]
+
+
+class Tables(ProgramTest):
+    def summary(self, run):
+        return json.loads((self.folder / run / "summary.json").read_text())
+
+    def test_servers_give_the_bits_of_one_process(self):
+        result = self.train("--strategy", "single", "--virtual-workers", 2, *JOB, "--eval-every", 6, "--out", "single")
+        self.assert_done(result)
+        self.assertIn("table 'rows': rows of 8 elements, adagrad (lr 0.1)", result.out)
+        for number, flags in enumerate((["--servers", 1], ["--servers", 3, "--transport", "tcp"], ["--servers", 2, "--link", "1gbit"],
+                                            ["--placement", "colocated"])):
+            run = f"ps{number}"
+            self.assert_done(self.train("--strategy", "ps", "--workers", 2, *flags, *JOB, "--eval-every", 6, "--out", run))
+            self.assertEqual(self.model(run), self.model("single"), flags)
+            summary = self.summary(run)
+            for check in summary["bytes"]:
+                self.assertEqual(check["measured"], check["predicted"], check)
+            for check in summary["memory"]:
+                if check["predicted"] is not None:
+                    self.assertEqual(check["peak"], check["predicted"], check)
+            index = {check["role"]: check for check in summary["memory"] if check["category"] == "index"}
+            self.assertGreater(index["server 0"]["peak"], 0)
+            self.assertEqual(index["server 0"]["peak"], index["server 0"]["predicted"])
+        header, data = tensors(self.model("single"))
+        rows = header["rows.keys"]["shape"][0]
+        self.assertEqual((header["rows.keys"]["dtype"], header["rows.values"]["shape"]), ("U64", [rows, 8]))
+        begin, end = header["rows.keys"]["data_offsets"]
+        keys = struct.unpack(f"<{rows}Q", data[begin:end])
+        self.assertEqual(len(set(keys)), rows)
+        self.assertLessEqual({key >> 56 for key in keys}, set(range(6)))
+        lines = [json.loads(line) for line in (self.folder / "ps1" / "metrics.jsonl").read_text().splitlines()]
+        evaluations = [line for line in lines if "test_loss" in line]
+        self.assertEqual([(line["step"], line["worker"], line["test_rows"]) for line in evaluations], [(6, 0, 300), (12, 0, 300)])
+        for line in evaluations:
+            self.assertTrue(0.3 < line["own"]["test_auc"] < 1, line)
+
+    def test_compare(self):
+        result = self.run_program("psring", "compare", "--strategies", "single,ps,ps-colocated,hybrid,hybrid-colocated", "--workers", 3, "--servers", "1,2", *JOB,
+                                  "--table-type", "bf16", "--accumulate", 2, "--out", "cmp")
+        self.assert_done(result)
+        rows = [line for line in result.out.splitlines() if line.startswith(("ps", "hybrid"))]
+        self.assertGreaterEqual(len(rows), 4, result.out)
+        for row in rows:
+            self.assertIn(" = ", row + " ", result.out)
+            self.assertNotIn("✗", row)
+
+    def test_what_tables_do_not_have_is_refused(self):
+        for flags in (["--consistency", "asp"], ["--compress", "int8"], ["--replicas", 1], ["--max-restarts", 1], ["--elastic", "1:2"],
+                      ["--checkpoint-every", 2], ["--live", "127.0.0.1:0"], ["--fault", "worker:0:step=1:kill"],
+                      ["--optimizer-on", "worker"], ["--local-reduce"], ["--backup-workers", 1], ["--servers", "mixed:1"],
+                      ["--compute", "sleep:1ms"], ["--aggregate", "median"], ["--precision", "f16"]):
+            result = self.train("--strategy", "ps", "--workers", 2, *JOB, *flags)
+            self.assertEqual(result.status, 2, result)
+            self.assertIn("has tables, and --", result.err, flags)
+            self.assertEqual(len(result.err.splitlines()), 1, result.err)
+        for strategy in ("ddp", "zero3", "ps-zero3", "ps-async", "dp"):
+            self.assert_refused(self.train("--strategy", strategy, "--workers", 2, *JOB), 2, f"--strategy {strategy} is refused")
+        for command in ("plan", "memory", "step"):
+            result = self.run_program("psring", command, *JOB[:2])
+            self.assertEqual(result.status, 2, result)
+            self.assertEqual(len(result.err.splitlines()), 1, result.err)
+        plain = ["--model", "mlp:16-16-4", "--data", "synthetic", "--global-batch", 12, "--steps", 1]
+        for flag, value in (("optimizer", "adam"), ("lr", "0.5"), ("type", "bf16"), ("init", "constant:0")):
+            self.assert_refused(self.train(*plain, f"--table-{flag}", value), 2, f"--table-{flag} {value}: --model mlp:16-16-4 has no table")
+        self.assert_refused(self.train(*plain, "--data", "criteo-like"), 3, "its samples have keys, the model has no table")
+
+
+if __name__ == "__main__":
+    unittest.main()

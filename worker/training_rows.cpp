@@ -1,0 +1,52 @@
+// The rows of a training's tables: counted for predictions, and saved with the model.
+#include <algorithm>
+#include <utility>
+
+#include <psring/optim/norm.h>
+#include <psring/optim/rows/row_hash.h>
+#include <psring/worker/model/safetensors.h>
+#include <psring/worker/row_batches.h>
+#include <psring/worker/training.h>
+
+namespace psring::worker {
+
+const KeyCounts& Training::key_counts() const {
+  const JobOptions& job = setup_.job();
+  const std::uint64_t last = next_.value_or(setup_.steps());
+  if (key_counts_ && key_counts_->first == last) return key_counts_->second;
+  KeyCounts counts({.data = *setup_.data().train,
+                    .sampler = sampler(),
+                    .tables = key_fields_of(setup_.model().tables),
+                    .workers = job.data_workers() * job.virtual_workers,
+                    .owners = setup_.served_layout().owners,
+                    .first = plan_.run_first_step,
+                    .last = last});
+  return key_counts_.emplace(last, std::move(counts)).second;
+}
+
+/// Writes each table's keys, and their rows, in the order of the hashed keys. Returns `wrong`, or the name of the first
+/// table with a value that is not finite.
+std::optional<std::string> Training::save_rows(TensorWriter& writer, std::optional<std::string> wrong) {
+  const std::vector<TableLayout>& layouts = setup_.layout().tables;
+  for (TableId table = 0; table < layouts.size(); ++table) {
+    Tables& tables = *strategy_->abilities().tables;
+    const std::span<const std::uint64_t> keys = key_counts().keys(table);
+    for (const std::uint64_t hashed : keys) {
+      const std::uint64_t key = optim::unmix64(hashed);
+      writer.append_bytes(std::as_bytes(std::span(&key, 1)));
+    }
+    std::vector<KeyBatch> batch(layouts.size(), KeyBatch{{}, {0}});
+    for (std::size_t begin = 0; begin < keys.size(); begin += layouts[table].most_keys) {
+      const auto part = keys.subspan(begin, std::min(layouts[table].most_keys, keys.size() - begin));
+      batch[table].lookups.assign(part.begin(), part.end());
+      tables.fetch(batch, Step{*next_}, 0, RowUse::read);
+      tables.acquire(table);
+      const ConstMatrix rows = tables.view(table, {}).rows;
+      if (!optim::all_finite(rows.span()) && !wrong) wrong = layouts[table].name;
+      writer.append(rows.span());
+    }
+  }
+  return wrong;
+}
+
+}  // namespace psring::worker
