@@ -1,9 +1,11 @@
 #include <algorithm>
-#include <array>
-#include <cstring>
+#include <bit>
+#include <charconv>
 #include <span>
 #include <utility>
 #include <vector>
+
+#include <zlib.h>
 
 #include <psring/common/base/crc32c.h>
 #include <psring/common/base/error.h>
@@ -13,304 +15,163 @@
 namespace psring {
 namespace {
 
-/// Reads the numbers and texts of a part's body.
-class Cursor {
+/// A part of a file, which is inflated and read record by record. The line of an error names the file and the byte.
+class Part {
  public:
-  /// `offset`: of the body in the file.
-  Cursor(std::span<const std::byte> body, const std::string& path, std::uint64_t offset)
-      : body_(body), path_(path), offset_(offset) {}
+  Part(const InputFile& file, std::uint64_t offset) : file_(file), offset_(offset) {
+    read_head(file.size_bytes() - offset);
+    inflate();
+    for (std::string_view rest(bytes_.data(), head_.text_bytes); !rest.empty();) {
+      texts_.push_back(rest.substr(0, rest.find('\0')));
+      rest.remove_prefix(texts_.back().size() + 1);
+      require(texts_.back().size() <= kMostTextBytes, "a text that is too long");
+    }
+  }
 
-  bool at_end() const { return at_ == body_.size(); }
+  std::size_t size_bytes() const { return sizeof head_ + head_.size; }
 
+  void read(RecordedEvents& into) {
+    const std::string_view process(head_.process.data(), head_.process.size());
+    const RecordedPart part{{std::string(process.substr(0, process.find('\0'))), head_.number, head_.epoch,
+                             Nanoseconds(time(head_.offset))},
+                            head_.stream,
+                            Moment(Nanoseconds(time(head_.base))),
+                            head_.dropped};
+    into.on_part(part);
+    auto end = static_cast<std::uint64_t>(head_.base);
+    for (std::size_t i = 0; i < head_.records; ++i) {
+      const auto& bytes = std::as_writable_bytes(std::span(&record_, 1));
+      for (std::size_t at = 0; at < bytes.size(); ++at)
+        bytes[at] = std::byte(bytes_[head_.text_bytes + at * head_.records + i]);
+      if (kind() == EventRecord::kUpper) {
+        upper_ = record_;
+        continue;
+      }
+      end += static_cast<std::uint64_t>(record_.end);
+      into.on_event(part, event(Nanoseconds(time(static_cast<std::int64_t>(end)))), source());
+      upper_ = {};
+    }
+  }
+
+  // The fields of the present record, for visit_fields.
+  void names(UnitNames& what) const {
+    require(record_.size <= kMostNames, "too many names of units");
+    for (std::uint64_t i = 0; i < record_.size; ++i) what.names.emplace_back(text(record_.name + i));
+  }
+  void name(auto& name) const { name = text(record_.name); }
+  void peer(PeerName& peer) const {
+    require(record_.role < kEventRoles.size(), "a role that is unknown");
+    peer = {kEventRoles[record_.role], record_.rank};
+  }
+  template <class Value>
+  void flag(std::uint8_t flag, Value& value) const {
+    value = static_cast<Value>((record_.state & flag) != 0);
+  }
+  void number(std::uint64_t EventRecord::*field, std::uint64_t& value) const { value = record_.*field; }
+  void number(std::uint32_t EventRecord::*field, std::uint32_t& value) const { value = record_.*field; }
+  void number(std::uint32_t EventRecord::*field, std::uint64_t& value) const {
+    value = record_.*field | std::uint64_t{upper_.*field} << 32;
+  }
+  void real(std::uint64_t EventRecord::*field, double& value) const { value = std::bit_cast<double>(record_.*field); }
+  void duration(auto EventRecord::*field, Nanoseconds& value) const {
+    std::uint64_t count = 0;
+    number(field, count);
+    require(count <= std::uint64_t{kMostTime}, "a time out of bounds");
+    value = Nanoseconds(count);
+  }
+  void range(Range& range) const {
+    number(&EventRecord::begin, range.begin);
+    number(&EventRecord::size, range.end);
+    require(range.end <= UINT64_MAX - range.begin, "a range beyond 64 bits");
+    range.end += range.begin;
+  }
+
+ private:
   template <class... Args>
-  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    fail(ErrorKind::data, "{}: byte {}: {}", path_, offset_ + at_, fmt::format(format, std::forward<Args>(args)...));
+  void require_at(std::uint64_t at, bool holds, fmt::format_string<Args...> format, Args&&... args) const {
+    if (holds) return;
+    fail(ErrorKind::data, "{}: byte {}: {}", file_.path(), offset_ + at,
+         fmt::format(format, std::forward<Args>(args)...));
   }
-  void require(bool holds, const char* what) const {
-    if (!holds) refuse("{}", what);
+  void require(bool holds, const char* what) const { require_at(sizeof head_, holds, "{}", what); }
+
+  /// `left`: bytes from the part to the file's end.
+  void read_head(std::uint64_t left) {
+    const auto bytes = std::as_writable_bytes(std::span(&head_, 1));
+    file_.read(offset_, bytes.first(std::min<std::uint64_t>(left, bytes.size())));
+    const unsigned version = head_.version & 0xff;
+    require_at(0, left > 4, "the file is cut: {} bytes of a part's head", left);
+    require_at(0, head_.magic == EventPartHead{}.magic, "no part of recorded events begins here");
+    require_at(4, version == kEventVersion, "events of version {}, expected {}", version, kEventVersion);
+    require_at(0, left >= bytes.size(), "the file is cut: {} bytes of a part's head", left);
+    require_at(8, head_.size <= left - bytes.size(), "the file is cut: {} of {} bytes of a part", left - bytes.size(),
+               head_.size);
+    require_at(12, head_.text_bytes > 0 && head_.text_bytes <= kMostTextsBytes && head_.records <= kPartRecords,
+               "a part of {} bytes of texts and {} records, expected 1 to {} and at most {}", head_.text_bytes,
+               head_.records, kMostTextsBytes, kPartRecords);
   }
 
-  std::uint8_t byte() { return std::to_integer<std::uint8_t>(raw(1)[0]); }
-  std::uint64_t number() {
-    std::uint64_t value = 0;
-    for (unsigned shift = 0;; shift += 7) {
-      const std::uint8_t next = byte();
-      require(shift < 63 || next <= 1, "a number of more than 64 bits");
-      value |= std::uint64_t{next & 0x7fU} << shift;
-      if (next < 0x80) return value;
-    }
-  }
-  std::uint64_t number_below(std::uint64_t bound, const char* what) {
-    const std::uint64_t value = number();
-    if (value >= bound) refuse("{} {}, expected less than {}", what, value, bound);
-    return value;
-  }
-  std::int64_t signed_number() {
-    const std::uint64_t value = number();
-    return static_cast<std::int64_t>((value >> 1) ^ (0 - (value & 1)));
-  }
-  Nanoseconds time() {
-    const std::int64_t value = signed_number();
-    require(value >= -kMostTime && value <= kMostTime, "a time out of bounds");
-    return Nanoseconds(value);
-  }
-  double real() {
-    double value = 0;
-    std::memcpy(&value, raw(sizeof value).data(), sizeof value);
-    return value;
-  }
-  std::uint32_t place() {
-    const std::uint64_t value = number_below(std::uint64_t{kNone} + 1, "a place");
-    return value == 0 ? kNone : static_cast<std::uint32_t>(value - 1);
-  }
-  Range range() {
-    const std::uint64_t begin = number();
-    const std::uint64_t size = number();
-    require(size <= UINT64_MAX - begin, "a range beyond 64 bits");
-    return {begin, begin + size};
-  }
-  std::string_view text() {
-    const auto bytes = raw(number_below(kMostTextBytes + 1, "a text of size"));
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  void inflate() {
+    std::vector<std::byte> deflated(head_.size);
+    file_.read(offset_ + sizeof head_, deflated);
+    const std::uint32_t expected = std::exchange(head_.check, 0);
+    require_at(0, crc32c(deflated, crc32c(std::as_bytes(std::span(&head_, 1)))) == expected,
+               "a part whose checksum is wrong");
+    bytes_.resize(head_.text_bytes + head_.records * sizeof(EventRecord));
+    uLongf size = bytes_.size();
+    const int status = uncompress(reinterpret_cast<Bytef*>(bytes_.data()), &size,
+                                  reinterpret_cast<const Bytef*>(deflated.data()), deflated.size());
+    require(status == Z_OK && size == bytes_.size() && bytes_[head_.text_bytes - 1] == '\0',
+            "a part that zlib refuses");
   }
 
- private:
-  std::span<const std::byte> raw(std::size_t size) {
-    if (size > body_.size() - at_) refuse("{} bytes are left of the part, expected {}", body_.size() - at_, size);
-    return body_.subspan(std::exchange(at_, at_ + size), size);
+  std::size_t kind() const { return record_.state & EventRecord::kKind; }
+  std::int64_t time(std::int64_t time) const {
+    require(time >= -kMostTime && time <= kMostTime, "a time out of bounds");
+    return time;
+  }
+  std::string_view text(std::uint64_t number) const {
+    require(number < texts_.size(), "a text of a number that is too large");
+    return texts_[number];
   }
 
-  const std::span<const std::byte> body_;
-  const std::string& path_;
-  const std::uint64_t offset_;
-  std::size_t at_ = 0;
-};
-
-/// Decodes the records of a part.
-class PartReader {
- public:
-  explicit PartReader(Cursor& in) : in_(in) {}
-
-  RecordedPart head() {
-    part_.origin.process = in_.text();
-    part_.origin.number = in_.number_below(UINT32_MAX, "a process's number");
-    part_.stream = in_.number();
-    part_.origin.epoch = in_.number();
-    part_.origin.offset = in_.time();
-    end_ = in_.time();
-    part_.base = Moment(end_);
-    part_.dropped = in_.number();
-    return part_;
-  }
-
-  void records(RecordedEvents& into) {
-    while (!in_.at_end()) {
-      const Pattern& pattern = record();
-      into.on_event(part_, pattern.event, pattern.source);
-    }
-  }
-
- private:
-  /// The common part of records, and the last of them.
-  struct Pattern {
+  Event event(Nanoseconds end) const {
     Event event;
-    RecordedSource source;
-    FrameCounts counts = {};
-    FrameCounts growth = {};
-    std::size_t next = kMostPatterns;  ///< the pattern of the record after the last one; kMostPatterns: none yet
-  };
-
-  /// Returns the pattern of the next record. Its event is that of the record.
-  const Pattern& record() {
-    const std::uint8_t head = in_.byte();
-    if ((head & ~kHeadBits) != 0) in_.refuse("the head {:#04x} of a record, expected at most {:#04x}", head, kHeadBits);
-    const std::size_t index = (head & kHasPattern) != 0 ? pattern() : following();
-    if (last_ != kMostPatterns) patterns_[last_].next = index;
-    last_ = index;
-    Pattern& pattern = patterns_[index];
-    Event& event = pattern.event;
-    end_ += in_.time();
-    in_.require(end_.count() >= -kMostTime && end_.count() <= kMostTime, "a time out of bounds");
-    event.duration = Nanoseconds{0};
-    if ((head & kHasDuration) != 0)
-      event.duration = Nanoseconds(in_.number_below(std::uint64_t{kMostTime} + 1, "a duration"));
-    if ((head & kHasStep) != 0) step_ += static_cast<std::uint64_t>(in_.signed_number());
-    event.start = Moment(end_ - event.duration);
-    event.step = step_;
-    if ((head & kHasGrowth) != 0) {
-      pattern.growth.number = static_cast<std::uint64_t>(in_.signed_number());
-      pattern.growth.version = static_cast<std::uint64_t>(in_.signed_number());
+    [&]<std::size_t... kKinds>(std::index_sequence<kKinds...> /*all*/) {
+      require(kind() < kEventKinds, "an event of a kind that is unknown");
+      ((kKinds == kind() ? visit_fields(*this, event.what.emplace<kKinds>()) : void()), ...);
     }
-    pattern.counts = pattern.counts + pattern.growth;
-    if (auto* frame = std::get_if<FrameMoved>(&event.what)) {
-      frame->number = pattern.counts.number;
-      frame->version = pattern.counts.version;
-    }
-    std::visit([this](auto& what) { values(what); }, event.what);
-    return pattern;
+    (std::make_index_sequence<kEventKinds>());
+    number(&EventRecord::step, event.step);
+    if (!std::holds_alternative<FrameMoved>(event.what)) duration(&EventRecord::count, event.duration);
+    event.start = Moment(end - event.duration);
+    return event;
   }
 
-  std::size_t following() const {
-    const std::size_t next = last_ == kMostPatterns ? kMostPatterns : patterns_[last_].next;
-    in_.require(next != kMostPatterns, "a record without a pattern, where none has followed yet");
-    return next;
+  RecordedSource source() const {
+    if (record_.source == 0 || is_report(kind())) return {};
+    RecordedSource source{text(record_.source), text(record_.source + 1)};
+    const std::string_view line = text(record_.source + 2);
+    std::from_chars(line.data(), line.data() + line.size(), source.line);
+    return source;
   }
 
-  std::size_t pattern() {
-    const std::uint64_t number = in_.number_below(patterns_.size() + 1, "the number of a pattern");
-    if (number > 0) return number - 1;
-    in_.require(patterns_.size() < kMostPatterns, "too many patterns in a part");
-    Pattern& pattern = patterns_.emplace_back();
-    const std::size_t kind = in_.number_below(kEventKinds, "the kind of an event");
-    pattern.source = source();
-    what(pattern.event, kind);
-    return patterns_.size() - 1;
-  }
-
-  std::string_view text() {
-    const std::uint64_t number = in_.number_below(texts_.size() + 1, "the number of a text");
-    if (number > 0) return texts_[number - 1];
-    in_.require(texts_.size() < kMostTexts, "too many texts in a part");
-    texts_.push_back(in_.text());
-    return texts_.back();
-  }
-  RecordedSource source() {
-    const std::uint64_t number = in_.number_below(sources_.size() + 2, "the number of a line of source");
-    if (number == 1) return {};
-    if (number > 1) return sources_[number - 2];
-    in_.require(sources_.size() < kMostTexts, "too many lines of source in a part");
-    RecordedSource line{.file = text()};
-    line.function = text();
-    line.line = in_.number();
-    sources_.push_back(line);
-    return line;
-  }
-  std::uint8_t flags(std::uint8_t most) {
-    const std::uint8_t value = in_.byte();
-    if (value > most) in_.refuse("flags {:#04x}, expected at most {:#04x}", value, most);
-    return value;
-  }
-
-  template <std::size_t kKind>
-  using What = std::variant_alternative_t<kKind, decltype(Event::what)>;
-
-  template <std::size_t... kKinds>
-  void what_of(Event& event, std::size_t kind, std::index_sequence<kKinds...> /*all*/) {
-    ((kKinds == kind ? fields(event.what.emplace<kKinds>()) : void()), ...);
-  }
-  void what(Event& event, std::size_t kind) { what_of(event, kind, std::make_index_sequence<kEventKinds>()); }
-
-  void fields(UnitNames& /*what*/) {}
-  void fields(Activity& what) {
-    what.name = text();
-    what.unit = in_.place();
-    what.layer = in_.place();
-    what.peer = parse_peer_name(text());
-    what.bytes = in_.number();
-  }
-  void fields(Transfer& what) {
-    what.name = text();
-    what.units = in_.range();
-    what.bytes = in_.number();
-  }
-  void fields(DeviceWork& what) { what.name = text(); }
-  void fields(FrameMoved& what) {
-    what.arrived = flags(1) != 0;
-    what.operation = text();
-    what.peer = parse_peer_name(text());
-    what.unit = in_.place();
-    what.range = in_.range();
-    what.bytes = in_.number();
-  }
-  void fields(Presence& what) {
-    const std::uint8_t flags = this->flags(3);
-    what.values = (flags & 1) != 0 ? Presence::Values::gradients : Presence::Values::parameters;
-    what.here = (flags & 2) != 0;
-    what.unit = in_.place();
-    what.bytes = in_.number();
-  }
-  void fields(GradientReady& what) {
-    what.averaged = flags(1) != 0;
-    what.units = in_.range();
-  }
-  void fields(StepReport& /*what*/) {}
-  void fields(Evaluation& /*what*/) {}
-
-  void values(auto& /*what*/) {}
-  void values(UnitNames& what) {
-    what.names.clear();
-    const std::uint64_t names = in_.number_below(kMostNames + 1, "a number of units");
-    for (std::uint64_t i = 0; i < names; ++i) what.names.emplace_back(in_.text());
-  }
-  void values(StepReport& what) {
-    what.step = in_.number();
-    what.epoch = in_.number();
-    what.loss = in_.real();
-    what.samples = in_.number();
-    what.duration = in_.time();
-    what.exposed = in_.time();
-    what.staleness = in_.real();
-  }
-  void values(Evaluation& what) {
-    what.step = in_.number();
-    what.loss_sum = in_.real();
-    what.rows = in_.number();
-    what.correct = in_.number();
-  }
-
-  Cursor& in_;
-  RecordedPart part_;
-  std::vector<std::string_view> texts_;  ///< in the part's bytes
-  std::vector<RecordedSource> sources_;
-  std::vector<Pattern> patterns_;
-  std::size_t last_ = kMostPatterns;  ///< pattern of the last record; kMostPatterns: none yet
-  Nanoseconds end_{0};                ///< of the last record
-  std::uint64_t step_ = 0;            ///< of the last record
+  const InputFile& file_;
+  const std::uint64_t offset_;  ///< of the part in the file
+  EventPartHead head_;
+  std::vector<char> bytes_;  ///< of the inflated body
+  std::vector<std::string_view> texts_;
+  EventRecord record_, upper_;
 };
-
-struct PartHead {
-  std::uint32_t size = 0;
-  std::uint32_t check = 0;
-};
-
-/// `left`: number of bytes from the part to the file's end.
-PartHead read_head(const InputFile& file, std::uint64_t offset, std::uint64_t left) {
-  const auto refuse = [&](std::uint64_t at, const std::string& what) {
-    fail(ErrorKind::data, "{}: byte {}: {}", file.path(), offset + at, what);
-  };
-  if (left < kPartHeadBytes) refuse(0, fmt::format("the file is cut: {} bytes of a part's head", left));
-  std::array<std::byte, kPartHeadBytes> bytes{};
-  file.read(offset, bytes);
-  if (std::memcmp(bytes.data(), kEventMagic.data(), kEventMagic.size()) != 0)
-    refuse(0, "no part of recorded events begins here");
-  if (const auto version = std::to_integer<unsigned>(bytes[4]); version != kEventVersion)
-    refuse(4, fmt::format("events of version {}, expected {}", version, kEventVersion));
-  PartHead head;
-  std::memcpy(&head.size, bytes.data() + 5, 4);
-  std::memcpy(&head.check, bytes.data() + 9, 4);
-  if (head.size > kMostBodyBytes)
-    refuse(5, fmt::format("a part of {} bytes, expected at most {}", head.size, kMostBodyBytes));
-  if (head.size > left - kPartHeadBytes)
-    refuse(5, fmt::format("the file is cut: {} of {} bytes of a part", left - kPartHeadBytes, head.size));
-  return head;
-}
 
 }  // namespace
 
 void read_events(const std::string& path, RecordedEvents& into) {
   const InputFile file(path);
-  std::vector<std::byte> body;
   for (std::uint64_t offset = 0; offset < file.size_bytes();) {
-    const PartHead head = read_head(file, offset, file.size_bytes() - offset);
-    body.resize(head.size);
-    file.read(offset + kPartHeadBytes, body);
-    if (crc32c(body) != head.check)
-      fail(ErrorKind::data, "{}: byte {}: a part whose checksum is wrong", path, offset + kPartHeadBytes);
-    Cursor in(body, path, offset + kPartHeadBytes);
-    PartReader reader(in);
-    into.on_part(reader.head());
-    reader.records(into);
-    offset += kPartHeadBytes + head.size;
+    Part part(file, offset);
+    part.read(into);
+    offset += part.size_bytes();
   }
 }
 

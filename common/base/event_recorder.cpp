@@ -1,366 +1,252 @@
 #include <algorithm>
-#include <array>
 #include <bit>
+#include <chrono>
 #include <cstring>
-#include <span>
+#include <limits>
+#include <map>
 #include <utility>
 
+#include <zlib.h>
+
 #include <psring/common/base/crc32c.h>
+#include <psring/common/base/error.h>
 #include <psring/common/base/event_recorder.h>
 
 namespace psring {
 namespace {
 
-using Bytes = EventRecorder::Bytes;
-
-/// Upper bounds of a record's bytes: its numbers and reals, and its names and lines of source if all of them are new.
-constexpr std::size_t kMostNumberBytes = 10;
-constexpr std::size_t kMostRecordBytes = 16 * kMostNumberBytes + 4 * (kMostNumberBytes + 1 + kMostTextBytes);
-
-/// Writes bytes from `at` on, where there is room.
-class Output {
- public:
-  explicit Output(std::byte* at) : at_(at) {}
-
-  std::byte* end() const { return at_; }
-
-  void byte(std::uint8_t value) { *at_++ = std::byte{value}; }
-  void number(std::uint64_t value) {
-    for (; value >= 0x80; value >>= 7) byte(static_cast<std::uint8_t>(value | 0x80));
-    byte(static_cast<std::uint8_t>(value));
-  }
-  void signed_number(std::int64_t value) {
-    number((static_cast<std::uint64_t>(value) << 1) ^ static_cast<std::uint64_t>(value >> 63));
-  }
-  void raw(const void* data, std::size_t size) {
-    std::memcpy(at_, data, size);
-    at_ += size;
-  }
-  void real(double value) { raw(&value, sizeof value); }
-  void text(std::string_view text) {
-    text = text.substr(0, kMostTextBytes);
-    number(text.size());
-    raw(text.data(), text.size());
-  }
-  void range(Range range) {
-    number(range.begin);
-    number(range.size());
-  }
-  /// 0 marks an event without a unit or a layer.
-  void place(std::uint32_t place) { number(place == kNone ? 0 : std::uint64_t{place} + 1); }
-
- private:
-  std::byte* at_;
-};
-
-/// A source_location is a pointer to constant data of the program; see the static_assert in events.h.
-std::uintptr_t address(const std::source_location& source) { return std::bit_cast<std::uintptr_t>(source); }
-
-std::int64_t count(Moment moment) { return moment.time_since_epoch().count(); }
+/// A part also needs room for the names of units.
+constexpr std::size_t kBlockRecords = kPartRecords - 2;
 
 }  // namespace
 
-/// Writes records.
-class EventRecorder::Writer {
+/// Fills in the record of one event. REQUIRES: the recorder's mutex is held.
+class EventRecorder::Packing {
  public:
-  explicit Writer(EventRecorder& recorder) : recorder_(recorder), out_(nullptr) {}
+  explicit Packing(EventRecorder& recorder) : recorder_(recorder) {}
 
-  void write(const PackedEvent& event) {
-    const Event* const whole = recorder_.packer_.whole(event);
-    const auto* names = whole != nullptr ? std::get_if<UnitNames>(&whole->what) : nullptr;
-    Bytes& records = recorder_.part_.records;
-    const std::size_t room = kMostRecordBytes + (names == nullptr ? 0 : most_bytes(*names));
-    if (records.size() < recorder_.size_ + room) records.resize(std::max(recorder_.size_ + room, 2 * records.size()));
-    out_ = Output(records.data() + recorder_.size_);
-    record(event, whole);
-    recorder_.size_ = static_cast<std::size_t>(out_.end() - records.data());
+  template <class What>
+  void pack(const EventHead& head, const What& what) {
+    record_.source = std::bit_cast<std::uintptr_t>(head.source);
+    record_.count = static_cast<std::uint64_t>(std::max<std::int64_t>(0, head.duration.count()));
+    record_.end = head.start.time_since_epoch().count() + static_cast<std::int64_t>(record_.count);
+    record_.state = static_cast<std::uint8_t>(kind_of<What>());
+    number(&EventRecord::step, head.step);
+    visit_fields(*this, what);
+    recorder_.add(record_, is_wide_ ? &upper_ : nullptr);
+  }
+
+  void names(const UnitNames& what) {
+    record_.name = reinterpret_cast<std::uintptr_t>(&recorder_.units_.emplace_back(what));
+    record_.size = static_cast<std::uint32_t>(std::min(what.names.size(), kMostNames));
+  }
+  void name(const std::string& name) { this->name(std::string_view(*recorder_.names_.insert(name).first)); }
+  void name(std::string_view name) {
+    record_.name = reinterpret_cast<std::uintptr_t>(name.data());
+    record_.name_size = static_cast<std::uint16_t>(std::min(name.size(), kMostTextBytes));
+  }
+  void peer(const PeerName& peer) {
+    const auto found = std::find(kEventRoles.begin(), kEventRoles.end(), peer.role);
+    check(found != kEventRoles.end(), "an event of a peer with the role '{}'", peer.role);
+    record_.role = static_cast<std::uint8_t>(found - kEventRoles.begin());
+    record_.rank = peer.rank;
+  }
+  template <class Value>
+  void flag(std::uint8_t flag, Value value) {
+    if (static_cast<bool>(value)) record_.state |= flag;
+  }
+  void number(std::uint64_t EventRecord::*field, std::uint64_t value) { record_.*field = value; }
+  void number(std::uint32_t EventRecord::*field, std::uint64_t value) {
+    record_.*field = static_cast<std::uint32_t>(value);
+    upper_.*field = static_cast<std::uint32_t>(value >> 32);
+    is_wide_ = is_wide_ || upper_.*field != 0;
+  }
+  void duration(auto EventRecord::*field, Nanoseconds value) {
+    number(field, static_cast<std::uint64_t>(value.count()));
+  }
+  void real(std::uint64_t EventRecord::*field, double value) { record_.*field = std::bit_cast<std::uint64_t>(value); }
+  void range(Range range) {
+    number(&EventRecord::begin, range.begin);
+    number(&EventRecord::size, range.size());
   }
 
  private:
-  static std::size_t most_bytes(const UnitNames& what) {
-    return kMostNumberBytes + std::min(what.names.size(), kMostNames) * (kMostNumberBytes + kMostTextBytes);
-  }
-
-  void record(const PackedEvent& event, const Event* whole) {
-    std::vector<Pattern>& patterns = recorder_.patterns_;
-    const std::uint32_t last = std::exchange(recorder_.last_, kNone);
-    std::uint32_t index = last == kNone ? kNone : patterns[last].next;
-    const bool follows = index != kNone && holds(patterns[index], event);
-    const bool known = follows || (index = find(event)) != kNone;
-    if (!known) index = add(event);
-    Pattern& pattern = patterns[index];
-    const FrameCounts counts = counts_of(event, whole);
-    const FrameCounts growth = counts - pattern.counts;
-    const bool grows_anew = growth != pattern.growth;
-    const std::uint64_t duration = duration_of(event, whole);
-    const std::uint64_t step = whole != nullptr ? whole->step : event.step;
-    const std::int64_t end = event.start + static_cast<std::int64_t>(duration);
-    const bool lasts = duration > 0;
-    const bool steps = step != recorder_.step_;
-    out_.byte(static_cast<std::uint8_t>((follows ? 0 : kHasPattern) | (lasts ? kHasDuration : 0) |
-                                        (steps ? kHasStep : 0) | (grows_anew ? kHasGrowth : 0)));
-    if (!follows) out_.number(known ? index + 1 : 0);
-    if (!known) describe(whole != nullptr ? *whole : recorder_.packer_.unpack(event));
-    out_.signed_number(end - std::exchange(recorder_.end_, end));
-    if (lasts) out_.number(duration);
-    if (steps) out_.signed_number(static_cast<std::int64_t>(step - std::exchange(recorder_.step_, step)));
-    if (grows_anew) {
-      out_.signed_number(static_cast<std::int64_t>(growth.number));
-      out_.signed_number(static_cast<std::int64_t>(growth.version));
-    }
-    if (whole != nullptr) std::visit([this](const auto& what) { values(what); }, whole->what);
-    pattern.counts = counts;
-    pattern.growth = growth;
-    if (last != kNone) patterns[last].next = index;
-    recorder_.last_ = index;
-  }
-
-  static bool is_frame(const PackedEvent& event) { return event.kind() == kind_of<FrameMoved>(); }
-  static FrameCounts counts_of(const PackedEvent& event, const Event* whole) {
-    if (!is_frame(event)) return {};
-    if (whole == nullptr) return {event.count, event.version};
-    const auto& frame = std::get<FrameMoved>(whole->what);
-    return {frame.number, frame.version};
-  }
-  static std::uint64_t duration_of(const PackedEvent& event, const Event* whole) {
-    if (whole != nullptr) return static_cast<std::uint64_t>(std::max<std::int64_t>(0, whole->duration.count()));
-    return is_frame(event) ? 0 : event.count;
-  }
-
-  static bool holds(const Pattern& pattern, const PackedEvent& event) {
-    return pattern.pattern == event.pattern && !event.is_large();
-  }
-
-  std::uint32_t find(const PackedEvent& event) const {
-    const std::size_t key = hash(event.pattern);
-    std::uint32_t& recent = recorder_.recent_[key >> (64 - kRecentBits)];
-    if (recent < recorder_.patterns_.size() && holds(recorder_.patterns_[recent], event)) return recent;
-    const auto found = recorder_.pattern_numbers_.find(key);
-    if (found == recorder_.pattern_numbers_.end() || !holds(recorder_.patterns_[found->second], event)) return kNone;
-    return recent = found->second;
-  }
-
-  std::uint32_t add(const PackedEvent& event) {
-    const auto index = static_cast<std::uint32_t>(recorder_.patterns_.size());
-    recorder_.patterns_.push_back({event.pattern});
-    recorder_.pattern_numbers_.insert_or_assign(hash(event.pattern), index);
-    return index;
-  }
-
-  static std::size_t hash(const PackedEvent::Pattern& pattern) {
-    std::size_t hash = 0;
-    for (const std::uint64_t word : std::bit_cast<std::array<std::uint64_t, sizeof pattern / 8>>(pattern))
-      hash = (hash ^ (hash >> 29) ^ word) * kFactor;
-    return hash;
-  }
-  static constexpr std::size_t kFactor = 0x9E3779B97F4A7C15;
-
-  /// Describes a new pattern.
-  void describe(const Event& event) {
-    out_.byte(static_cast<std::uint8_t>(event.what.index()));
-    source(event.source);
-    std::visit([this](const auto& what) { fields(what); }, event.what);
-  }
-
-  /// text = k:number | 0 bytes: the k-th text of the part, or a new one.
-  void text(std::string_view text) {
-    text = text.substr(0, kMostTextBytes);
-    if (const auto found = recorder_.texts_.find(text); found != recorder_.texts_.end())
-      return out_.number(found->second);
-    recorder_.texts_.emplace(text, static_cast<std::uint32_t>(recorder_.texts_.size() + 1));
-    out_.byte(0);
-    out_.text(text);
-  }
-
-  /// source = k:number | 0 file function line: line k - 1 of the part, or a new one. 1: unknown.
-  void source(const std::source_location& source) {
-    if (source.line() == 0) return out_.byte(1);
-    const auto [found, added] =
-        recorder_.sources_.try_emplace(address(source), static_cast<std::uint32_t>(recorder_.sources_.size() + 2));
-    if (!added) return out_.number(found->second);
-    out_.byte(0);
-    text(source.file_name());
-    text(source.function_name());
-    out_.number(source.line());
-  }
-
-  void fields(const UnitNames& /*what*/) {}
-  void fields(const Activity& what) {
-    text(what.name);
-    out_.place(what.unit);
-    out_.place(what.layer);
-    text(what.peer.text());
-    out_.number(what.bytes);
-  }
-  void fields(const Transfer& what) {
-    text(what.name);
-    out_.range(what.units);
-    out_.number(what.bytes);
-  }
-  void fields(const DeviceWork& what) { text(what.name); }
-  void fields(const FrameMoved& what) {
-    out_.byte(what.arrived ? 1 : 0);
-    text(what.operation);
-    text(what.peer.text());
-    out_.place(what.unit);
-    out_.range(what.range);
-    out_.number(what.bytes);
-  }
-  void fields(const Presence& what) {
-    out_.byte(static_cast<std::uint8_t>((what.values == Presence::Values::gradients ? 1 : 0) | (what.here ? 2 : 0)));
-    out_.place(what.unit);
-    out_.number(what.bytes);
-  }
-  void fields(const GradientReady& what) {
-    out_.byte(what.averaged ? 1 : 0);
-    out_.range(what.units);
-  }
-  void fields(const StepReport& /*what*/) {}
-  void fields(const Evaluation& /*what*/) {}
-
-  void values(const auto& /*what*/) {}
-  void values(const UnitNames& what) {
-    const std::size_t named = std::min(what.names.size(), kMostNames);
-    out_.number(named);
-    for (std::size_t i = 0; i < named; ++i) out_.text(what.names[i]);
-  }
-  void values(const StepReport& what) {
-    out_.number(what.step);
-    out_.number(what.epoch);
-    out_.real(what.loss);
-    out_.number(what.samples);
-    out_.signed_number(what.duration.count());
-    out_.signed_number(what.exposed.count());
-    out_.real(what.staleness);
-  }
-  void values(const Evaluation& what) {
-    out_.number(what.step);
-    out_.real(what.loss_sum);
-    out_.number(what.rows);
-    out_.number(what.correct);
-  }
-
   EventRecorder& recorder_;
-  Output out_;
+  EventRecord record_;
+  EventRecord upper_{.state = EventRecord::kUpper};
+  bool is_wide_ = false;
 };
 
-void EventRecorder::begin_part(Moment base) {
-  if (stream_ == 0) stream_ = static_cast<std::uint64_t>(count(base));
-  part_ = {{}, base, std::exchange(dropped_, 0)};
-  size_ = 0;
-  open_ = true;
-  texts_.clear();
-  sources_.clear();
-  patterns_.clear();
-  pattern_numbers_.clear();
-  last_ = kNone;
-  end_ = count(base);
-  step_ = 0;
-  if (units_.names.empty()) return;
-  const std::size_t kept = packer_.kept();
-  PackedEvent names;
-  packer_.keep({base, Nanoseconds{0}, 0, units_}, names);
-  Writer(*this).write(names);
-  packer_.clear(kept);
+template <class What>
+void EventRecorder::pack(const EventHead& head, const What& what) {
+  const std::scoped_lock lock(mutex_);
+  Packing(*this).pack(head, what);
 }
 
-void EventRecorder::end_part() {
-  if (!std::exchange(open_, false)) return;
-  part_.records.resize(size_);
-  waiting_bytes_ += size_;
-  parts_.push_back(std::move(part_));
+template <FlatDetail What>
+bool EventRecorder::put(const EventHead& head, const What& what) {
+  pack(head, what);
+  return true;
 }
+template bool EventRecorder::put(const EventHead& head, const Activity& what);
+template bool EventRecorder::put(const EventHead& head, const Transfer& what);
+template bool EventRecorder::put(const EventHead& head, const FrameMoved& what);
+template bool EventRecorder::put(const EventHead& head, const Presence& what);
+template bool EventRecorder::put(const EventHead& head, const GradientReady& what);
 
 void EventRecorder::on_event(const Event& event) {
-  if (owner_ != mark_of_thread()) return write_at_once(event);
-  const std::size_t count = staged_count_.load(std::memory_order_relaxed);
-  if (!EventPacker::pack(event, staged_[count])) {
-    const std::scoped_lock lock(mutex_);
-    packer_.keep(event, staged_[count]);
+  std::visit(
+      [&](const auto& what) {
+        pack({event.start, event.duration, event.step, event.source}, what);
+      },
+      event.what);
+}
+
+void EventRecorder::add(const EventRecord& record, const EventRecord* upper) {
+  if (blocks_.empty() || blocks_.back().records.size() + 2 > kBlockRecords) {
+    if (blocks_.size() == kMostBytes / (kPartRecords * sizeof(EventRecord))) return void(++dropped_);
+    blocks_.push_back({{}, std::exchange(dropped_, 0)});
+    blocks_.back().records.reserve(kBlockRecords);
+    if (blocks_.size() > 1) full_.notify_one();
   }
-  add_staged(count);
+  std::vector<EventRecord>& records = blocks_.back().records;
+  if (upper != nullptr) records.push_back(*upper);
+  records.push_back(record);
+  // The next record's place is not in the processor's first-level cache: to fetch it now saves the wait.
+  __builtin_prefetch(records.data() + records.size(), 1);
 }
 
-void EventRecorder::write_at_once(const Event& event) {
-  const std::scoped_lock lock(mutex_);
-  write_staged();
-  const std::size_t kept = packer_.kept();
-  PackedEvent packed;
-  packer_.keep(event, packed);
-  write(packed);
-  packer_.clear(kept);
-}
-
-/// For the owner. If there is no memory left to write the events, they are lost.
-void EventRecorder::empty_stage() {
-  const std::scoped_lock lock(mutex_);
-  const auto empty = [this] {
-    written_ = 0;
-    staged_count_.store(0, std::memory_order_relaxed);
-    packer_.clear();
+void EventRecorder::deflate_for(Nanoseconds time, const std::stop_token& stop) {
+  const auto until = std::chrono::steady_clock::now() + time;
+  const auto is_full = [this] { return blocks_.size() > 1 && parts_bytes_ < kMostBytes; };
+  const auto wait = [&] {
+    std::unique_lock lock(mutex_);
+    return full_.wait_until(lock, stop, until, is_full);
   };
-  try {
-    write_staged();
-  } catch (...) {
-    empty();
-    throw;
+  while (wait()) {
+    const std::scoped_lock lock(deflating_);
+    deflate(1);
   }
-  empty();
 }
 
-void EventRecorder::write_staged() {
-  const std::size_t count = staged_count_.load(std::memory_order_acquire);
-  for (; written_ < count; ++written_) write(staged_[written_]);
+void EventRecorder::deflate(std::size_t left) {
+  std::deque<Block> blocks;
+  {
+    const std::scoped_lock lock(mutex_);
+    for (; blocks_.size() > left; blocks_.pop_front()) blocks.push_back(std::move(blocks_.front()));
+    if (blocks_.empty() && dropped_ > 0) blocks.push_back({{}, std::exchange(dropped_, 0)});
+  }
+  for (const Block& block : blocks) {
+    std::span<const EventRecord> rest = block.records;
+    std::uint64_t dropped = block.dropped;
+    do rest = rest.subspan(deflate_part(rest, std::exchange(dropped, 0)));
+    while (!rest.empty());
+  }
 }
 
-void EventRecorder::write(const PackedEvent& event) {
-  const bool full = waiting_bytes_ >= kMostBytes;
-  if (full) ++dropped_;
-  if (!full && !open_) {
-    const Event first = packer_.unpack(event);
-    begin_part(first.start + first.duration);
+/// The texts of a part, and their numbers by address.
+class EventRecorder::Texts {
+ public:
+  const std::string& bytes() const { return bytes_; }
+
+  std::uint64_t number_of(std::uint64_t address, std::uint16_t size) {
+    if (size == 0) return 0;
+    const auto [found, is_new] = numbers_.try_emplace({address, size}, count_);
+    if (is_new) add({reinterpret_cast<const char*>(address), size});
+    return found->second;
   }
-  if (event.kind() == kind_of<UnitNames>()) units_ = std::get<UnitNames>(packer_.unpack(event).what);
-  if (full) return;
-  Writer(*this).write(event);
-  if (size_ >= kPartBytes || patterns_.size() >= kMostPatterns) end_part();
+  std::uint64_t number_of(const std::source_location& source) {
+    if (source.line() == 0) return 0;
+    const auto [found, is_new] = numbers_.try_emplace({std::bit_cast<std::uintptr_t>(source), 0}, count_);
+    if (!is_new) return found->second;
+    for (const char* text : {source.file_name(), source.function_name()}) add(text);
+    add(std::to_string(source.line()));
+    return found->second;
+  }
+  std::uint64_t number_of(const UnitNames& units) {
+    const std::uint64_t first = count_;
+    for (std::size_t i = 0; i < std::min(units.names.size(), kMostNames); ++i) add(units.names[i]);
+    return first;
+  }
+
+ private:
+  void add(std::string_view text) {
+    bytes_.append(text.substr(0, std::min(text.find('\0'), kMostTextBytes))).push_back('\0');
+    ++count_;
+  }
+
+  std::string bytes_ = std::string(1, '\0');
+  std::uint64_t count_ = 1;
+  std::map<std::pair<std::uint64_t, std::uint16_t>, std::uint64_t> numbers_;
+};
+
+std::size_t EventRecorder::deflate_part(std::span<const EventRecord> records, std::uint64_t dropped) {
+  Texts texts;
+  std::vector<EventRecord> out;
+  const auto is_upper = [](const EventRecord& record) { return record.state == EventRecord::kUpper; };
+  if (!records.empty()) end_ = records[is_upper(records[0]) ? 1 : 0].end;
+  if (stream_ == 0) stream_ = static_cast<std::uint64_t>(end_);
+  EventPartHead head{.stream = stream_, .base = end_, .dropped = dropped};
+  const auto add = [&](EventRecord record) {
+    const std::size_t kind = record.state & EventRecord::kKind;
+    if (!is_report(kind)) {
+      record.source = texts.number_of(std::bit_cast<std::source_location>(record.source));
+      record.name = kind == kind_of<UnitNames>() ? texts.number_of(*reinterpret_cast<const UnitNames*>(record.name))
+                                                 : texts.number_of(record.name, record.name_size);
+      record.name_size = 0;
+    }
+    if (!is_upper(record)) record.end -= std::exchange(end_, record.end);
+    out.push_back(record);
+  };
+  unit_names_.end = end_;
+  if (unit_names_.name != 0) add(unit_names_);
+  std::size_t used = 0;
+  while (used < records.size() && out.size() + 2 <= kPartRecords && texts.bytes().size() < kMostTextsBytes / 2) {
+    do add(records[used]);
+    while (is_upper(records[used++]));
+    if (const EventRecord& record = records[used - 1]; record.state == kind_of<UnitNames>())
+      unit_names_ = {.name = record.name, .size = record.size};
+  }
+  std::string body = texts.bytes();
+  for (std::size_t at = 0; at < sizeof(EventRecord); ++at)
+    for (const EventRecord& record : out) body.push_back(reinterpret_cast<const char*>(&record)[at]);
+  head.text_bytes = static_cast<std::uint32_t>(texts.bytes().size());
+  head.records = static_cast<std::uint32_t>(out.size());
+  uLongf size = compressBound(body.size());
+  Bytes part(sizeof head + size);
+  const int status = compress2(reinterpret_cast<Bytef*>(part.data() + sizeof head), &size,
+                               reinterpret_cast<const Bytef*>(body.data()), body.size(), Z_BEST_SPEED);
+  check(status == Z_OK, "zlib cannot deflate a part of events: {}", status);
+  head.size = static_cast<std::uint32_t>(size);
+  std::memcpy(part.data(), &head, sizeof head);
+  part.resize(sizeof head + size);
+  const std::scoped_lock lock(mutex_);
+  parts_bytes_ += part.size();
+  parts_.push_back(std::move(part));
+  return used;
 }
 
 std::vector<EventRecorder::Bytes> EventRecorder::take(const EventOrigin& origin) {
-  std::vector<Part> parts;
-  std::uint64_t stream = 0;
+  const std::scoped_lock lock(deflating_);
+  deflate(0);
+  std::vector<Bytes> parts;
   {
-    const std::scoped_lock lock(mutex_);
-    write_staged();
-    if (dropped_ > 0) begin_part(Moment(Nanoseconds(end_)));  // without records, for the count
-    end_part();
+    const std::scoped_lock guard(mutex_);
     parts.swap(parts_);
-    waiting_bytes_ = 0;
-    stream = stream_;
+    parts_bytes_ = 0;
   }
-  std::vector<Bytes> taken;
-  for (const Part& part : parts) {
-    Bytes bytes(kPartHeadBytes + kMostRecordBytes);
-    Output out(bytes.data() + kPartHeadBytes);
-    out.text(origin.process);
-    out.number(origin.number);
-    out.number(stream);
-    out.number(origin.epoch);
-    out.signed_number(origin.offset.count());
-    out.signed_number(count(part.base));
-    out.number(part.dropped);
-    bytes.resize(static_cast<std::size_t>(out.end() - bytes.data()));
-    bytes.insert(bytes.end(), part.records.begin(), part.records.end());
-    const auto body = std::span(bytes).subspan(kPartHeadBytes);
-    const auto size = static_cast<std::uint32_t>(body.size());
-    const std::uint32_t check = crc32c(body);
-    std::memcpy(bytes.data(), kEventMagic.data(), 4);
-    bytes[4] = std::byte{kEventVersion};
-    std::memcpy(bytes.data() + 5, &size, 4);
-    std::memcpy(bytes.data() + 9, &check, 4);
-    taken.push_back(std::move(bytes));
+  for (Bytes& part : parts) {
+    EventPartHead head;
+    std::memcpy(&head, part.data(), sizeof head);
+    head.number = static_cast<std::uint32_t>(origin.number);
+    head.epoch = static_cast<std::uint32_t>(origin.epoch);
+    head.offset = origin.offset.count();
+    origin.process.copy(head.process.data(), head.process.size());
+    const std::uint32_t check = crc32c(std::as_bytes(std::span(&head, 1)));
+    head.check = crc32c(std::span(part).subspan(sizeof head), check);
+    std::memcpy(part.data(), &head, sizeof head);
   }
-  return taken;
+  return parts;
 }
 
 }  // namespace psring

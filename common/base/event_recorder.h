@@ -1,117 +1,73 @@
 #pragma once
 
-#include <atomic>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
-#include <memory>
+#include <list>
 #include <mutex>
+#include <set>
+#include <span>
+#include <stop_token>
 #include <string>
-#include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include <psring/common/base/event_format.h>
 #include <psring/common/base/events.h>
-#include <psring/common/base/packed_event.h>
 
 namespace psring {
 
-/// Encodes the events of a role into parts that can be read by themselves. Safe for use from several threads; fast for
-/// the thread that makes the recorder.
+/// Keeps the events of a role, and makes parts of them that can be read by themselves. Safe for use from several
+/// threads. The thread that takes the parts deflates them; a thread that emits an event only fills in a record.
 class EventRecorder final : public EventListener {
  public:
   using Bytes = std::vector<std::byte>;
 
-  static constexpr std::size_t kPartBytes = std::size_t{256} << 10;  ///< a part ends when it has grown to this size
-  /// The most bytes that are kept until `take`. Further events are dropped, and counted in the part after them.
+  /// The most bytes that are kept: of records, and again of parts that wait for `take`. Further events are dropped, and
+  /// counted in the part after them.
   static constexpr std::size_t kMostBytes = std::size_t{8} << 20;
 
   void on_event(const Event& event) override;
-  /// Takes a detail at less cost, or returns false: then on_event has to take it.
+  /// Takes a detail without an Event. Returns true.
   template <FlatDetail What>
-  bool put(const EventHead& head, const What& what) {
-    if (owner_ != mark_of_thread()) return false;
-    const std::size_t count = staged_count_.load(std::memory_order_relaxed);
-    if (!EventPacker::pack(head, what, staged_[count])) return false;
-    add_staged(count);
-    return true;
-  }
+  bool put(const EventHead& head, const What& what);
 
+  /// Deflates each part that gets full, for this time or until a stop is asked for.
+  void deflate_for(Nanoseconds time, const std::stop_token& stop);
   /// Returns the parts so far, each complete, and forgets them. `origin`: where all of them were recorded.
   std::vector<Bytes> take(const EventOrigin& origin);
 
  private:
-  struct Part {
-    Bytes records;
-    Moment base;
-    std::uint64_t dropped = 0;  ///< number of events between the part before and this part
+  /// The records of a part, as they are emitted.
+  struct Block {
+    std::vector<EventRecord> records;
+    std::uint64_t dropped = 0;  ///< number of events between the block before and this block
   };
-  struct TextHash {
-    using is_transparent = void;
-    std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
-  };
-  /// The common part of events that repeat; see event_format.h.
-  struct Pattern {
-    PackedEvent::Pattern pattern;
-    FrameCounts counts = {};     ///< of the last one
-    FrameCounts growth = {};     ///< from the last but one to the last one
-    std::uint32_t next = kNone;  ///< the pattern of the record after the last one
-  };
-  class Writer;
+  class Packing;
+  class Texts;
 
-  /// Returns an address that no other thread has. It compares faster than a std::thread::id.
-  static const char* mark_of_thread() {
-    static thread_local char mark;
-    return &mark;
-  }
-  /// The place `count` of the stage has an event now.
-  void add_staged(std::size_t count) {
-    staged_count_.store(count + 1, std::memory_order_release);
-    if (count + 1 == kStaged) return empty_stage();
-    // The next event's place is not in the processor's first-level cache: to fetch it now saves the wait.
-    __builtin_prefetch(&staged_[count + 1], 1);
-  }
-  void write_at_once(const Event& event);
-  void empty_stage();
-  /// Writes the events that are staged and not written yet.
-  void write_staged();
-  void write(const PackedEvent& event);
-  void begin_part(Moment base);
-  void end_part();
+  template <class What>
+  void pack(const EventHead& head, const What& what);
+  void add(const EventRecord& record, const EventRecord* upper);
+  /// Deflates the oldest blocks until `left` of them are left. REQUIRES: deflating_ is held.
+  void deflate(std::size_t left);
+  /// Deflates a part of the first records, and returns their number.
+  std::size_t deflate_part(std::span<const EventRecord> records, std::uint64_t dropped);
 
-  /// The number of events that wait, at most, until they are written together. The code and tables for that would be
-  /// out of the caches each time, because the program computes between two events.
-  static constexpr std::size_t kStaged = 128;
+  std::mutex mutex_;  ///< guards the following members
+  std::condition_variable_any full_;
+  std::deque<Block> blocks_;
+  std::uint64_t dropped_ = 0;                 ///< since the last block
+  std::set<std::string, std::less<>> names_;  ///< of the work of devices: records have their addresses
+  std::list<UnitNames> units_;                ///< records have their addresses
+  std::vector<Bytes> parts_;                  ///< deflated; the fields of an origin are still missing in the heads
+  std::size_t parts_bytes_ = 0;
 
-  // The thread that makes the recorder owns the stage, where it puts its events without a lock: nearly all are its own.
-  // Events of other threads are written at once.
-  const char* const owner_ = mark_of_thread();
-  const std::unique_ptr<PackedEvent[]> staged_ = std::make_unique<PackedEvent[]>(kStaged);
-  std::atomic<std::size_t> staged_count_ = 0;  ///< of the events that are complete; changed by the owner
-
-  std::mutex mutex_;         ///< guards all following members
-  std::size_t written_ = 0;  ///< number of staged events that have been written
-  EventPacker packer_;
-  std::vector<Part> parts_;
-  std::size_t waiting_bytes_ = 0;  ///< of parts_
-  std::uint64_t dropped_ = 0;      ///< since the last part
-  std::uint64_t stream_ = 0;       ///< marks the recorder: the time of its first event
-  UnitNames units_;                ///< repeated in each part
-
-  Part part_;             ///< the part that grows
-  std::size_t size_ = 0;  ///< number of bytes of part_.records in use
-  bool open_ = false;
-  std::unordered_map<std::string, std::uint32_t, TextHash, std::equal_to<>> texts_;
-  std::unordered_map<std::uintptr_t, std::uint32_t> sources_;
-  std::vector<Pattern> patterns_;
-  std::unordered_map<std::size_t, std::uint32_t> pattern_numbers_;  ///< by hash: the latest pattern that has it
-  static constexpr unsigned kRecentBits = 10;
-  /// The pattern that was last found with a hash of these upper bits: a table that fits into the first-level cache.
-  std::vector<std::uint32_t> recent_ = std::vector<std::uint32_t>(std::size_t{1} << kRecentBits);
-  std::uint32_t last_ = kNone;  ///< pattern of the last record
-  std::int64_t end_ = 0;        ///< of the last record
-  std::uint64_t step_ = 0;      ///< of the last record
+  std::mutex deflating_;      ///< guards the following members; taken before mutex_
+  std::uint64_t stream_ = 0;  ///< marks the recorder: the time of its first event
+  std::int64_t end_ = 0;      ///< of the last record that was deflated
+  EventRecord unit_names_;    ///< repeated in each part; its `name` is 0 before the first names
 };
 
 }  // namespace psring

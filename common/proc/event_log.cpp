@@ -12,8 +12,6 @@ void EventLog::finish() {
   if (!thread_.joinable()) return;
   thread_.request_stop();
   thread_.join();
-  const std::scoped_lock lock(mutex_);
-  send_parts();
 }
 
 void EventLog::enter_epoch() {
@@ -33,8 +31,12 @@ void EventLog::send_parts() {
 }
 
 void EventLog::run(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
-  while (!stopped_.wait_for(lock, stop, std::chrono::seconds(1), [&] { return stop.stop_requested(); })) send_parts();
+  for (bool stops = false; !stops;) {
+    stops = stop.stop_requested();
+    if (!stops) recorder_.deflate_for(std::chrono::seconds(1), stop);
+    const std::scoped_lock lock(mutex_);
+    send_parts();
+  }
 }
 
 }  // namespace psring

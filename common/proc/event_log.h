@@ -1,6 +1,5 @@
 #pragma once
 
-#include <condition_variable>
 #include <mutex>
 #include <thread>
 
@@ -10,7 +9,7 @@ namespace psring {
 
 class Membership;
 
-/// Records a role's events. A thread of its own sends them to the run folder once a second, as
+/// Records a role's events. A thread of its own deflates them, and sends them to the run folder once a second, as
 /// events/<role>-<rank>.events. So the events in memory are bounded, and the run folder has the events of a lost
 /// process up to the last second.
 class EventLog {
@@ -38,7 +37,6 @@ class EventLog {
   std::mutex mutex_;  ///< guards file_ and origin_
   std::string file_;  ///< "": no epoch has begun
   EventOrigin origin_;
-  std::condition_variable_any stopped_;
   std::jthread thread_;  ///< the last member: it ends before the others
 };
 

@@ -1,5 +1,10 @@
-// Recorded events: the input is a file, or the body of a part with a right head.
+// Recorded events: the input is a file, or the inflated body of a part.
+#include <algorithm>
+#include <cstring>
+#include <span>
 #include <vector>
+
+#include <zlib.h>
 
 #include <psring/common/base/crc32c.h>
 #include <psring/common/base/event_reader.h>
@@ -9,15 +14,24 @@ using namespace psring;
 
 namespace {
 
+/// Makes a part of a body, whose first byte is the size of its texts.
 std::vector<std::byte> part_of(std::span<const std::byte> body) {
-  std::vector<std::byte> bytes(kPartHeadBytes);
-  const auto size = static_cast<std::uint32_t>(body.size());
-  const std::uint32_t check = crc32c(body);
-  std::memcpy(bytes.data(), kEventMagic.data(), 4);
-  bytes[4] = std::byte{kEventVersion};
-  std::memcpy(bytes.data() + 5, &size, 4);
-  std::memcpy(bytes.data() + 9, &check, 4);
-  bytes.insert(bytes.end(), body.begin(), body.end());
+  EventPartHead head;
+  head.text_bytes = body.empty() ? 0 : std::to_integer<std::uint32_t>(body[0]);
+  body = body.subspan(std::min<std::size_t>(1, body.size()));
+  if (body.size() > head.text_bytes)
+    head.records = static_cast<std::uint32_t>((body.size() - head.text_bytes) / sizeof(EventRecord));
+  body = body.first(std::min(body.size(), head.text_bytes + head.records * sizeof(EventRecord)));
+  uLongf size = compressBound(body.size());
+  std::vector<std::byte> bytes(sizeof head + size);
+  fuzz::require(compress2(reinterpret_cast<Bytef*>(bytes.data() + sizeof head), &size,
+                          reinterpret_cast<const Bytef*>(body.data()), body.size(), 0) == Z_OK,
+                "zlib");
+  bytes.resize(sizeof head + size);
+  head.size = static_cast<std::uint32_t>(size);
+  const std::uint32_t check = crc32c(std::as_bytes(std::span(&head, 1)));
+  head.check = crc32c(std::span(bytes).subspan(sizeof head), check);
+  std::memcpy(bytes.data(), &head, sizeof head);
   return bytes;
 }
 

@@ -6,12 +6,14 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
+#include <zlib.h>
 
 #include <psring/common/base/crc32c.h>
 #include <psring/common/base/error.h>
@@ -48,16 +50,22 @@ class Reader {
   const test::TemporaryFolder folder_;
 };
 
-/// Puts a head before a body, as the recorder does.
-std::string part_of(std::string_view body) {
-  std::string head = "PSEV\x02";
-  const auto put = [&](std::uint32_t value) { head.append(std::bit_cast<std::array<char, 4>>(value).data(), 4); };
-  put(static_cast<std::uint32_t>(body.size()));
-  put(crc32c(std::as_bytes(std::span(body.data(), body.size()))));
-  return head.append(body);
+/// Makes a part as the recorder does.
+std::string part_of(std::string_view texts, const std::vector<EventRecord>& records, EventPartHead head = {}) {
+  std::string body(texts);
+  for (std::size_t at = 0; at < sizeof(EventRecord); ++at)
+    for (const EventRecord& record : records) body += reinterpret_cast<const char*>(&record)[at];
+  std::string deflated(compressBound(body.size()), '\0');
+  uLongf size = deflated.size();
+  REQUIRE(compress2(reinterpret_cast<Bytef*>(deflated.data()), &size, reinterpret_cast<const Bytef*>(body.data()),
+                    body.size(), 1) == Z_OK);
+  head.size = static_cast<std::uint32_t>(size);
+  if (head.text_bytes == 0) head.text_bytes = static_cast<std::uint32_t>(texts.size());
+  if (head.records == 0) head.records = static_cast<std::uint32_t>(records.size());
+  std::string part = std::string(reinterpret_cast<const char*>(&head), sizeof head) + deflated.substr(0, size);
+  head.check = crc32c(std::as_bytes(std::span(part)));
+  return part.replace(0, sizeof head, reinterpret_cast<const char*>(&head), sizeof head);
 }
-
-const std::string kHead("\x08worker 0\x01\x05\x00\x00\x00\x00", 15);
 
 /// Emits an event of each kind.
 void emit_all(RecordedStream& stream) {
@@ -224,28 +232,36 @@ TEST_CASE("a detail names the line that emitted it, and a report names none") {
 
 TEST_CASE("a record takes few bytes, as docs/events.md says") {
   RecordedStream stream;
-  const auto wait = [](Moment start, Nanoseconds duration) {
-    return Event{start, duration, 7, Activity{.name = "wait", .peer = {"worker", 1}}};
-  };
-  const auto push = [](Moment start, std::uint64_t i) {
-    return Event{start, Nanoseconds{0}, 7, FrameMoved{false, 0, "push", {"server", 1}, 2 * i, {0, 9}, 36, i}};
-  };
-  for (std::uint64_t i = 1; i <= 3; ++i) {
-    stream.recorder.on_event(wait(stream.clock.at, microseconds(1 + i)));
-    stream.recorder.on_event(push(stream.clock.at + microseconds(1 + i), i));
+  std::mt19937_64 random(1);
+  const std::size_t empty = stream.take().size();
+  constexpr std::uint64_t kRounds = 5'000;
+  for (std::uint64_t i = 0; i < kRounds; ++i) {
+    const Nanoseconds duration(1000 + random() % 256);
+    stream.recorder.on_event({stream.clock.at, duration, i / 10, Activity{.name = "wait", .peer = {"worker", 1}}});
+    stream.pass(duration + Nanoseconds(random() % 256));
+    stream.recorder.on_event(
+        {stream.clock.at, Nanoseconds{0}, i / 10, FrameMoved{false, 0, "push", {"server", 1}, 2 * i, {0, 9}, 36, i}});
   }
+  const std::size_t bytes = stream.take().size();
+  CHECK(empty == 0);
+  CHECK(bytes < 2 * kRounds * 8);
+}
+
+TEST_CASE("a part has the bytes that docs/events.md describes") {
+  RecordedStream stream;
+  for (std::uint64_t i = 1; i <= 2; ++i)
+    stream.recorder.on_event(
+        {stream.clock.at, microseconds(i), 7,
+         Activity{.name = "wait", .unit = 3, .peer = {"worker", 1}, .bytes = std::uint64_t{1} << 32}});
   const std::string bytes = stream.take({.process = "worker 0", .number = 1, .epoch = 2, .offset = Nanoseconds(-3)});
-  const auto raw = [](const auto& text) { return std::string_view(text, sizeof text - 1); };
-  // process, number, stream (1,002,000), epoch, offset, base (1,002,000), dropped
-  CHECK(bytes.substr(13, 19) == raw("\x08worker 0\x01\x90\x94\x3d\x02\x05\xa0\xa8\x7a\x00"));
-  // head; pattern: new, kind, source, name, unit, layer, peer, bytes; end, duration (2,000), step
-  CHECK(bytes.substr(32, 27) == raw("\x07\x00\x01\x01\x00\x04wait\x00\x00\x00\x08worker 1\x00\x00\xd0\x0f\x0e"));
-  // head; pattern: new, kind, source, flags, operation, peer, unit, range, bytes; end, growth of number and version
-  CHECK(bytes.substr(59, 28) == raw("\x09\x00\x04\x01\x00\x00\x04push\x00\x08server 1\x01\x00\x09\x24\x00\x04\x02"));
-  // head; pattern 1; end (1,000 later), duration (3,000). Then the pattern that follows it: head, end
-  CHECK(bytes.substr(87, 8) == raw("\x03\x01\xd0\x0f\xb8\x17\x00\x00"));
-  // the whole round in its order: head, end, duration (4,000), and head, end
-  CHECK(bytes.substr(95) == raw("\x02\xd0\x0f\xa0\x1f\x00\x00"));
+  EventPartHead head{.number = 1, .epoch = 2, .offset = -3, .stream = 1'001'000, .base = 1'001'000};
+  std::memcpy(head.process.data(), "worker 0", 8);
+  EventRecord upper{.bytes = 1, .state = EventRecord::kUpper};
+  EventRecord wait{.name = 1, .count = 1000, .begin = kNone, .unit = 3, .rank = 1, .step = 7, .role = 1, .state = 1};
+  std::vector<EventRecord> records{upper, wait, upper, wait};
+  records[3].end = 1000;
+  records[3].count = 2000;
+  CHECK(bytes == part_of(std::string("\0wait\0", 6), records, head));
 }
 
 TEST_CASE("events that repeat, in any order, are read as they were emitted") {
@@ -282,6 +298,8 @@ TEST_CASE("events that repeat, in any order, are read as they were emitted") {
       default:
         break;
     }
+    if (std::holds_alternative<FrameMoved>(event.what)) event.duration = Nanoseconds{0};
+    if (auto* report = std::get_if<StepReport>(&event.what)) report->duration = duration;
     stream.recorder.on_event(event);
     emitted.push_back(event);
     stream.pass(Nanoseconds(below(1000)));
@@ -317,13 +335,49 @@ TEST_CASE("events that repeat, in any order, are read as they were emitted") {
   }
 }
 
-TEST_CASE("a part with many patterns ends, and the next one is read by itself") {
+TEST_CASE("a part of 1 MiB ends, and the next one is read by itself") {
   RecordedStream stream;
-  constexpr std::size_t kMany = kMostPatterns + 100;
-  for (std::size_t i = 0; i < kMany; ++i) stream.events.instant(GradientReady{{i, i + 1}});
+  stream.events.name(UnitNames{{"layers.0"}});
+  constexpr std::size_t kMany = 2 * kPartRecords;
+  for (std::size_t i = 0; i < kMany; ++i) stream.events.instant(Presence{.bytes = std::uint64_t{1} << i % 63});
+  const KeptEvents kept = Reader().read(stream.take());
+  CHECK(kept.parts.size() == 3);  // half of the records are preceded by their upper halves, and not cut off from them
+  std::size_t found = 0;
+  for (const KeptEvents::Kept& one : kept.events)
+    if (const auto* presence = std::get_if<Presence>(&one.event.what))
+      found += presence->bytes == std::uint64_t{1} << found % 63 ? 1 : 0;
+  CHECK(found == kMany);
+}
+
+TEST_CASE("a part with many texts ends, and the next one is read by itself") {
+  RecordedStream stream;
+  constexpr std::size_t kMany = 3 * kMostTextsBytes / kMostTextBytes / 4;
+  for (std::size_t i = 0; i < kMany; ++i)
+    stream.events.instant(DeviceWork{std::string(kMostTextBytes - 6, 'x') + fmt::format("{:06}", i)});
   const KeptEvents kept = Reader().read(stream.take());
   CHECK(kept.parts.size() == 2);
-  CHECK(kept.events.size() == kMany);
+  REQUIRE(kept.events.size() == kMany);
+  for (std::size_t i = 0; i < kMany; ++i)
+    REQUIRE(std::get<DeviceWork>(kept.events[i].event.what).name.ends_with(fmt::format("{:06}", i)));
+}
+
+TEST_CASE("parts that are full are deflated before they are taken") {
+  RecordedStream stream;
+  std::stop_source stop;
+  std::jthread deflater([&] { stream.recorder.deflate_for(std::chrono::hours(1), stop.get_token()); });
+  constexpr std::size_t kMany = 2 * EventRecorder::kMostBytes / sizeof(EventRecord);
+  std::size_t emitted = 0;
+  std::size_t dropped = 0;
+  for (; emitted < kMany; ++emitted) {
+    stream.events.instant(GradientReady{{0, 1}});
+    if (emitted % kPartRecords == 0) std::this_thread::yield();
+  }
+  stop.request_stop();
+  deflater.join();
+  const KeptEvents kept = Reader().read(stream.take());
+  for (const RecordedPart& part : kept.parts) dropped += part.dropped;
+  CHECK(kept.events.size() + dropped == kMany);
+  CHECK(kept.events.size() > EventRecorder::kMostBytes / sizeof(EventRecord) / 2);
 }
 
 TEST_CASE("parts can be read by themselves and in any order, and repeat the units' names") {
@@ -354,11 +408,9 @@ TEST_CASE("the recorder's memory is bounded: events above it are counted") {
   RecordedStream stream;
   constexpr std::size_t kMany = 1'500'000;
   for (std::size_t i = 0; i < kMany; ++i) stream.events.instant(GradientReady{{i, i + 1}});
-  const std::string first = stream.take();
-  CHECK(first.size() > EventRecorder::kMostBytes);
-  CHECK(first.size() < EventRecorder::kMostBytes + 2 * EventRecorder::kPartBytes);
-  KeptEvents kept = Reader().read(first);
-  CHECK(kept.parts.size() > EventRecorder::kMostBytes / EventRecorder::kPartBytes);
+  KeptEvents kept = Reader().read(stream.take());
+  REQUIRE(kept.parts.size() == EventRecorder::kMostBytes / (kPartRecords * sizeof(EventRecord)) + 1);
+  CHECK(kept.events.size() > EventRecorder::kMostBytes / sizeof(EventRecord) - 100);
   CHECK(kept.events.size() + kept.parts.back().dropped == kMany);
   stream.events.instant(DeviceWork{"forward"});
   kept = Reader().read(stream.take());
@@ -439,19 +491,19 @@ TEST_CASE("a flipped bit is found") {
 }
 
 TEST_CASE("a body that is damaged, with the right checksum, is read or refused") {
-  RecordedStream stream;
-  emit_all(stream);
-  std::string body = stream.take().substr(kPartHeadBytes);
   const Reader reader;
+  const std::string texts(
+      "\0wait\0file\0function\0"
+      "7\0",
+      23);
   std::size_t refused = 0;
-  for (std::size_t bit = 0; bit < body.size() * 8; ++bit) {
-    const auto flip = [&] { body[bit / 8] = static_cast<char>(body[bit / 8] ^ (1 << bit % 8)); };
-    flip();
-    refused += reader.error(part_of(body)).empty() ? 0 : 1;
-    flip();
-  }
-  CHECK(refused > body.size());
-  for (std::size_t size = 0; size < body.size(); ++size) reader.error(part_of(body.substr(0, size)));
+  for (std::uint8_t kind = 0; kind <= EventRecord::kKind; ++kind)
+    for (std::size_t bit = 0; bit < sizeof(EventRecord) * 8; ++bit) {
+      std::vector<EventRecord> records(2, EventRecord{.source = 2, .name = 1, .state = kind});
+      reinterpret_cast<std::uint8_t*>(records.data())[bit / 8] ^= static_cast<std::uint8_t>(1 << bit % 8);
+      refused += reader.error(part_of(texts, records)).empty() ? 0 : 1;
+    }
+  CHECK(refused > 1000);
 }
 
 TEST_CASE("the line of an error says what is wrong, and where") {
@@ -459,41 +511,32 @@ TEST_CASE("the line of an error says what is wrong, and where") {
   const auto refused = [&](const std::string& bytes, const std::string& what) {
     CHECK(reader.error(bytes) == reader.path() + ": " + what);
   };
-  REQUIRE(reader.error(part_of(kHead)).empty());
+  const std::string texts(1, '\0');
+  const std::string good = part_of(texts, {});
+  REQUIRE(reader.error(good).empty());
   refused("{\"traceEvents\":[]}", "byte 0: no part of recorded events begins here");
-  refused("PSEV\x01" + part_of(kHead).substr(5), "byte 4: events of version 1, expected 2");
-  refused(std::string("PSEV\x02\xff\xff\xff\xff\0\0\0\0", 13),
-          "byte 5: a part of 4294967295 bytes, expected at most 16777216");
-  refused(part_of(kHead) + "PS", "byte 28: the file is cut: 2 bytes of a part's head");
-  const auto record = [](std::string_view bytes) { return part_of(kHead + std::string(bytes)); };
-  const auto raw = [](const auto& text) { return std::string_view(text, sizeof text - 1); };
-  refused(record(raw("\x10")), "byte 29: the head 0x10 of a record, expected at most 0x0f");
-  refused(record(raw("\x00\x00")), "byte 29: a record without a pattern, where none has followed yet");
-  refused(record(raw("\x01\x01")), "byte 30: the number of a pattern 1, expected less than 1");
-  refused(record(raw("\x01\x00\x09")), "byte 31: the kind of an event 9, expected less than 9");
-  refused(record(raw("\x01\x00\x03\x01\x01")), "byte 33: the number of a text 1, expected less than 1");
-  refused(record(raw("\x01\x00\x03\x02")), "byte 32: the number of a line of source 2, expected less than 2");
-  refused(record(raw("\x01\x00\x03\x01\x00\x05"
-                     "ab")),
-          "byte 34: 2 bytes are left of the part, expected 5");
-  refused(record(raw("\x01\x00\x03\x01\x00\x81\x08")), "byte 35: a text of size 1025, expected less than 1025");
-  refused(record(raw("\x01\x00\x05\x01\x04\x00\x00")), "byte 33: flags 0x04, expected at most 0x03");
-  const std::string known(raw("\x01\x00\x06\x01\x00\x00\x00"));
-  refused(record(known + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x02"), "byte 45: a number of more than 64 bits");
-  refused(record(known + "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), "byte 45: a time out of bounds");
-  CHECK(reader.error(record(raw("\x01\x00\x06\x01\x00\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")))
-            .ends_with("a range beyond 64 bits"));
-  std::string many;
-  const auto put = [&](std::uint64_t number) {
-    for (; number >= 0x80; number >>= 7) many += static_cast<char>(number | 0x80);
-    many += static_cast<char>(number);
-  };
-  for (std::size_t i = 0; i <= kMostPatterns; ++i) {
-    many.append(raw("\x01\x00\x06\x01\x00"));
-    put(i);
-    many.append(raw("\x00\x00"));
-  }
-  CHECK(reader.error(record(many)).ends_with("too many patterns in a part"));
+  refused(std::string("PSEV\x02\x0f\0\0\0", 9), "byte 4: events of version 2, expected 3");
+  refused(good + "PS", fmt::format("byte {}: the file is cut: 2 bytes of a part's head", good.size()));
+  refused(good.substr(0, 97), fmt::format("byte 8: the file is cut: 1 of {} bytes of a part", good.size() - 96));
+  refused(part_of(texts, {}, {.records = kPartRecords + 1}),
+          "byte 12: a part of 1 bytes of texts and 16385 records, expected 1 to 16777216 and at most 16384");
+  refused(part_of(texts, {}, {.text_bytes = kMostTextsBytes + 1}),
+          "byte 12: a part of 16777217 bytes of texts and 0 records, expected 1 to 16777216 and at most 16384");
+  refused(part_of(texts, {}, {.offset = kMostTime + 1}), "byte 96: a time out of bounds");
+  refused(part_of(texts, {}, {.records = 1}), "byte 96: a part that zlib refuses");
+  refused(part_of("x", {}), "byte 96: a part that zlib refuses");
+  refused(part_of(std::string(kMostTextBytes + 1, 'x') + texts, {}), "byte 96: a text that is too long");
+  const auto record = [&](const EventRecord& one) { return part_of(texts, {one}); };
+  refused(record({.state = 9}), "byte 96: an event of a kind that is unknown");
+  refused(record({.name = 1, .state = 3}), "byte 96: a text of a number that is too large");
+  refused(record({.source = 1, .state = 5}), "byte 96: a text of a number that is too large");
+  refused(record({.size = kMostNames + 1, .state = 0}), "byte 96: too many names of units");
+  refused(record({.role = 6, .state = 1}), "byte 96: a role that is unknown");
+  refused(record({.end = kMostTime + 1, .state = 5}), "byte 96: a time out of bounds");
+  refused(record({.count = std::uint64_t{kMostTime} + 1, .state = 5}), "byte 96: a time out of bounds");
+  refused(part_of(texts, {{.begin = kNone, .size = kNone, .state = EventRecord::kUpper},
+                          {.begin = kNone, .size = 1, .state = 6}}),
+          "byte 96: a range beyond 64 bits");
   KeptEvents kept;
   CHECK_THROWS_AS(read_events(reader.path() + ".none", kept), Error);
 }
