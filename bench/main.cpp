@@ -10,7 +10,7 @@
 #include <psring/bench/ring_training.h>
 #include <psring/bench/training.h>
 #include <psring/cli/app.h>
-#include <psring/cli/help.h>
+#include <psring/cli/option_list.h>
 #include <psring/cli/parse.h>
 #include <psring/common/base/allocator.h>
 #include <psring/common/base/error.h>
@@ -216,11 +216,13 @@ int run(int argc, char** argv) {
   add_gpu(program, gpu);
   add_serve(program, plan, kind);
   add_train_rank(program, training_rank);
+  program.add_command("options", "").hide();  // for scripts/manual
   const auto typed = [&line](const char* name) { return line.typed_command() == name; };
   return line.run(std::vector<std::string>(argv, argv + argc), [&] {
     if (typed("push_pull")) return push_pull.run();
     if (typed("train")) return train.run();
     if (typed("gpu")) return bench::bench_gpu_step(gpu), 0;
+    if (typed("options")) return out::print("{}\n", cli::describe_program("psring-bench", program).dump(2)), 0;
     if (typed("train-rank")) return bench::run_training_rank(training_rank);
     if (const auto status = collectives.run(program.parser())) return *status;
     plan.kind = bench::parse_kind(kind);

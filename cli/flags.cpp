@@ -135,6 +135,8 @@ std::string Flags::name() const { return command_->get_name(); }
 
 std::string Flags::help() const { return command_->get_description(); }
 
+std::string Flags::footer() const { return command_->get_footer(); }
+
 bool Flags::is_hidden() const { return command_->get_group().empty(); }
 
 bool Flags::has_help_all() const { return command_->get_help_all_ptr() != nullptr; }

@@ -79,6 +79,7 @@ class Flags {
 
   std::string name() const;
   std::string help() const;
+  std::string footer() const;
   bool is_hidden() const;
   bool has_help_all() const;
   Flag flag(const std::string& name) const;  ///< the option with this name (with dashes), which must exist

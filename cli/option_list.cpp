@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <map>
 #include <sstream>
 #include <string>
 
@@ -69,27 +68,32 @@ Json describe_command(const std::string& name, const Flags& command) {
   Json own = Json::array();
   for (const Flag& flag : command.shown())
     if (!command.has_help_all() || options::find(flag.name()) == nullptr) own.push_back(describe(flag));
-  return {{"name", name}, {"help", command.help()}, {"takes_job", command.has_help_all()}, {"options", std::move(own)}};
+  return {{"name", name},
+          {"help", command.help()},
+          {"footer", command.footer()},
+          {"takes_job", command.has_help_all()},
+          {"options", std::move(own)}};
 }
 
 }  // namespace
 
+Json describe_program(const std::string& name, const Flags& program) {
+  Json commands = Json::array();
+  for (const Flags& each : program.commands()) {
+    if (each.name().starts_with("role-"))
+      commands.push_back(describe_command("psring-" + each.name().substr(5), each));
+    else if (!each.is_hidden())
+      commands.push_back(describe_command(name + " " + each.name(), each));
+  }
+  return {{"commands", std::move(commands)}, {"help", program.help()}, {"footer", program.footer()}};
+}
+
 Command add_options(const Flags& program) {
   const Flags command = program.add_command("options", "print all options of all commands as JSON");
-  command.hide();  // for scripts/reference, which writes docs/guide/reference.md
+  command.hide();  // for scripts/reference and scripts/manual
   return [program](const Invocation& invocation) {
-    const std::map<std::string, std::string> programs = {{"role-server", "psring-server"},
-                                                         {"role-worker", "psring-worker"}};
-    Json commands = Json::array();
-    for (const Flags& each : program.commands()) {
-      const auto own = programs.find(each.name());
-      if (own != programs.end())
-        commands.push_back(describe_command(own->second, each));
-      else if (!each.is_hidden())
-        commands.push_back(describe_command("psring " + each.name(), each));
-    }
-    const Json all = {{"commands", std::move(commands)},
-                      {"job", describe_job(program.command("train"), invocation.app)}};
+    Json all = describe_program("psring", program);
+    all["job"] = describe_job(program.command("train"), invocation.app);
     out::print("{}\n", all.dump(2));
     return 0;
   };

@@ -2,6 +2,7 @@
 #include <optional>
 
 #include <psring/cli/commands.h>
+#include <psring/cli/parse.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/standard_files.h>
 #include <psring/common/proc/environment.h>
@@ -29,6 +30,7 @@ Command add_role(const Flags& command, net::Role role, bool by_agent) {
   command.add_switch("--patient", options->patient).hide();
   command.add_switch("--leave-on-signal", options->leaves,
                      "a signal ends this process alone, and the job treats it as lost (a signal ends the job)");
+  add_config(command);
   if (!options->rank && role == net::Role::worker) options->rank = environment_number("RANK");
   command.add_footer(
       fmt::format("Without --rdzv-endpoint, MASTER_ADDR and MASTER_PORT of the environment are the endpoint{}.",

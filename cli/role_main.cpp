@@ -19,7 +19,6 @@ int role_main(const App& app, net::Role role, int argc, char** argv) {
     CommandLine line(fmt::format("psring-{0}: a {0} of a job", to_string(role)),
                      fmt::format("psring {} ({})", kVersion, kCommit));
     const Command command = add_role(line.program(), role, false);
-    add_config(line.program());
     line.program().add_footer(exit_status_help());
     const std::vector<std::string> words(argv, argv + argc);
     Output output;

@@ -1,0 +1,1 @@
+"""Parts of scripts/manual, which writes the manual pages and the shells' completions from the table of options."""
