@@ -1,14 +1,10 @@
-// The shard's protocol, but for pushes and updates: layouts, pulls, epochs, and requests to save.
-#include <algorithm>
-#include <array>
+// The shard's protocol: who gets a frame, and the way of a pull. Its beginning, pushes and state have their own files.
 #include <cstring>
 #include <utility>
 
 #include <psring/common/base/error.h>
 #include <psring/common/net/failed_frame.h>
 #include <psring/server/answers.h>
-#include <psring/server/device_applier.h>
-#include <psring/server/host_applier.h>
 #include <psring/server/requests.h>
 #include <psring/server/shard.h>
 
@@ -84,102 +80,6 @@ void Shard::handle(Message message, Answers& answers) {
   }
 }
 
-void Shard::on_layout(const Message& message, Answers& answers) {
-  check_worker(options_, message.header);
-  std::vector<std::byte> bytes(message.payload.begin(), message.payload.end());
-  if (layout_bytes_.empty()) {
-    net::LayoutMessage layout = net::decode_layout(bytes);
-    check_layout(options_, layout.layout);
-    open(std::move(layout));
-    layout_bytes_ = std::move(bytes);
-    layout_from_ = message.header.sender();
-  } else if (layout_bytes_ != bytes) {
-    fail(ErrorKind::data, "{} has another model than {}: {}", to_string(message.header.sender()),
-         to_string(layout_from_), net::difference(net::decode_layout(bytes), store_.description()));
-  }
-  answers.push_back(layout_ok(message.header));
-}
-
-/// Says where the worker continues, and how its losses are scaled there: at the least version of all pieces or, under
-/// ssp and asp, at the worker's least clock.
-net::Outgoing Shard::layout_ok(const FrameHeader& asked) const {
-  std::optional<std::uint64_t> least;
-  for (std::size_t piece = 0; piece < store_.pieces().size(); ++piece) {
-    if (!store_.piece(piece).trained) continue;
-    const std::uint64_t due = clocks_.due(piece, asked.sender_rank, store_.piece(piece).version);
-    least = std::min(least.value_or(due), due);
-  }
-  FrameHeader header = answer_to(asked, FrameType::layout_ok);
-  header.version = least.value_or(options_.first_version);
-  if (!step_.scaler().active()) return {asked.sender(), header, {}};
-  const auto scale = std::make_shared<const std::array<std::byte, optim::LossScaler::kBytes>>(step_.scaler().store());
-  return {asked.sender(), header, *scale, scale};  // shared: the frame's holder
-}
-
-/// Opens all parts for the layout, and initialises the values that follow from it.
-void Shard::open(net::LayoutMessage layout) {
-  store_.open(std::move(layout));
-  tables_.open(store_.description());
-  rounds_.open(store_);
-  clocks_.open(store_);
-  pulls_.open(store_.pieces().size());
-  copies_.open();
-  pushed_.open(store_.layout().gradient_type, store_.largest_trained_piece());
-  if (options_.device != nullptr) {
-    applier_ = std::make_unique<DeviceApplier>(options_, store_.layout(), store_.largest_trained_piece(), ledger_);
-  } else {
-    applier_ = std::make_unique<HostApplier>(options_, store_.layout(), parallel_, ledger_);
-  }
-  if (options_.optimizer == nullptr || options_.saved) return;
-  for (std::size_t piece = 0; piece < store_.pieces().size(); ++piece) {
-    if (!store_.piece(piece).initialised) continue;
-    const Range range = store_.piece(piece).piece.range;
-    std::vector<float> values(range.size());
-    initialise(store_.unit(piece), range, store_.description().seed, values);
-    begin_with(piece, values);
-  }
-}
-
-/// Gives a piece its initial values.
-void Shard::begin_with(std::size_t piece, std::span<const float> values) {
-  narrow(values, store_.current(piece));
-  if (!store_.piece(piece).trained) return;
-  const Range place = store_.piece(piece).place();
-  applier_->begin_with(place, values);
-  copies_.begin_with(place, values);
-}
-
-/// Reads values and optimizer state from the checkpoint that the job begins with.
-void Shard::load_saved() {
-  if (!options_.saved) return;
-  for (std::size_t piece = 0; piece < store_.pieces().size(); ++piece) {
-    const StoredPiece& stored = store_.piece(piece);
-    const UnitLayout& unit = store_.unit(piece);
-    std::vector<float> values(stored.piece.range.size());
-    options_.saved(unit, stored.piece.range, optim::kValues, values);
-    begin_with(piece, values);
-    for (std::size_t slot = 0; stored.trained && slot < options_.optimizer->slots(); ++slot) {
-      options_.saved(unit, stored.piece.range, optim::slot_array(slot), values);
-      applier_->begin_with_state(slot, stored.place(), values);
-    }
-  }
-}
-
-void Shard::begin_epoch(std::uint32_t workers) {
-  check(options_.optimizer != nullptr && !options_.optimizer->layerwise() && tables_.empty(),
-        "a job whose shards do not keep two whole versions cannot go on in a new epoch");
-  if (workers != options_.workers) {
-    check((options_.pushers == 0 || options_.pushers == options_.workers) && options_.consistency.exact(),
-          "a shard for other workers than before");
-    options_.workers = workers;
-    options_.pushers = 0;
-  }
-  pulls_.clear();
-  rounds_.begin_epoch();
-  step_.begin_epoch();
-  save_.clear();
-}
-
 /// The number of the piece that a frame names.
 std::size_t Shard::find(const FrameHeader& header) const {
   if (layout_bytes_.empty()) fail(ErrorKind::protocol, "{} before any layout", to_string(header.type));
@@ -215,19 +115,6 @@ void Shard::check_tables(const FrameHeader& header) const {
   if (layout_bytes_.empty()) fail(ErrorKind::protocol, "{} before any layout", to_string(header.type));
 }
 
-void Shard::on_initial(const Message& message, Answers& answers) {
-  const std::size_t piece = check_request(message);
-  if (message.header.sender_rank != 0) fail(ErrorKind::protocol, "initial values come from worker 0");
-  const StoredPiece& stored = store_.piece(piece);
-  if (stored.initialised) {
-    if (!store_.description().initial_by_worker) fail(ErrorKind::protocol, "initial values after the start");
-    return;  // repeated by a worker that began anew, and does not know that they were taken
-  }
-  begin_with(piece, ConstElements(message.payload.data(), stored.piece.range.size(), DType::f32).as<float>());
-  store_.set_initialised(piece);
-  answer_pulls(piece, answers);
-}
-
 void Shard::on_pull(Message& message, Answers& answers) {
   const std::size_t piece = check_request(message);
   const FrameHeader& header = message.header;
@@ -244,25 +131,6 @@ void Shard::on_leave(const FrameHeader& header, Answers& answers) {
   if (!options_.consistency.each_push_updates) fail(ErrorKind::protocol, "nobody leaves under bsp");
   clocks_.leave(header.sender_rank);
   for (std::size_t piece = 0; piece < store_.pieces().size(); ++piece) answer_pulls(piece, answers);
-}
-
-void Shard::on_save(const FrameHeader& header) {
-  check_worker(options_, header);
-  if (header.sender_rank != 0) fail(ErrorKind::protocol, "worker 0 says when to save");
-  if (layout_bytes_.empty()) fail(ErrorKind::protocol, "{} before any layout", to_string(header.type));
-  save_.ask(header, store_);
-}
-
-void Shard::on_saved(const FrameHeader& header) {
-  check_worker(options_, header);
-  save_.set_written(header);
-}
-
-void Shard::saved(Answers& replies) {
-  const FrameHeader request = save_.finish();
-  FrameHeader header = answer_to(request, FrameType::saved);
-  if (step_.skipped()) header.flags |= FrameHeader::kSkipped;
-  replies.push_back({request.sender(), header, {}});
 }
 
 void Shard::on_verdict(const Message& message, Answers& answers) {

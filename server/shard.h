@@ -97,7 +97,7 @@ class Shard {
  private:
   using Answers = std::vector<net::Outgoing>;
 
-  // One function for each type of frame (shard.cpp). Each throws protocol if the frame is not allowed.
+  // One function for each type of frame. Each throws protocol if the frame is not allowed.
   void handle(net::Message message, Answers& answers);
   void on_layout(const net::Message& message, Answers& answers);
   void on_initial(const net::Message& message, Answers& answers);

@@ -1,15 +1,18 @@
-// A shard's state between two steps: for checkpoints, and frame by frame for its follower.
+// A shard's state between two steps: for checkpoints, for a new membership epoch, and frame by frame for its follower.
 #include <cstring>
 
 #include <psring/common/base/error.h>
 #include <psring/optim/state_memory.h>
+#include <psring/server/answers.h>
+#include <psring/server/requests.h>
 #include <psring/server/shard.h>
 
 namespace psring::server {
-namespace {
 
 using net::FrameHeader;
 using net::FrameType;
+
+namespace {
 
 /// The array that a frame of state holds, in header.micro. The optimizer's slots come from kSlots on.
 enum Array : std::uint32_t { kValues = 0, kBefore = 1, kMaster = 2, kEnd = 3, kSlots = 4 };
@@ -103,6 +106,40 @@ bool Shard::restore(const net::Message& message) {
     store_.set_initialised(piece);
   }
   return false;
+}
+
+void Shard::begin_epoch(std::uint32_t workers) {
+  check(options_.optimizer != nullptr && !options_.optimizer->layerwise() && tables_.empty(),
+        "a job whose shards do not keep two whole versions cannot go on in a new epoch");
+  if (workers != options_.workers) {
+    check((options_.pushers == 0 || options_.pushers == options_.workers) && options_.consistency.exact(),
+          "a shard for other workers than before");
+    options_.workers = workers;
+    options_.pushers = 0;
+  }
+  pulls_.clear();
+  rounds_.begin_epoch();
+  step_.begin_epoch();
+  save_.clear();
+}
+
+void Shard::on_save(const FrameHeader& header) {
+  check_worker(options_, header);
+  if (header.sender_rank != 0) fail(ErrorKind::protocol, "worker 0 says when to save");
+  if (layout_bytes_.empty()) fail(ErrorKind::protocol, "{} before any layout", to_string(header.type));
+  save_.ask(header, store_);
+}
+
+void Shard::on_saved(const FrameHeader& header) {
+  check_worker(options_, header);
+  save_.set_written(header);
+}
+
+void Shard::saved(Answers& replies) {
+  const FrameHeader request = save_.finish();
+  FrameHeader header = answer_to(request, FrameType::saved);
+  if (step_.skipped()) header.flags |= FrameHeader::kSkipped;
+  replies.push_back({request.sender(), header, {}});
 }
 
 }  // namespace psring::server

@@ -6,7 +6,6 @@
 #include <psring/common/device/arena.h>
 #include <psring/worker/exchange/served_tables.h>
 #include <psring/worker/ps_client.h>
-#include <psring/worker/server_weights.h>
 
 namespace psring::worker {
 
@@ -15,6 +14,17 @@ std::size_t lent_bytes(const Layout& layout) {
   std::size_t rows = 0;
   for (const TableLayout& table : layout.tables) rows += ServedTables::lent_bytes(table);
   return layout.parameter_bytes() + 2 * gradient_bytes + rows + 3 * (layout.units.size() + 1) * Arena::kAlignment;
+}
+
+std::vector<double> window_weights(const CutWeights& weights) {
+  constexpr double kMost = 16;  // bounds the bytes that a more urgent frame waits for
+  if (weights.even()) return {};
+  std::uint32_t least = weights.weight(0);
+  for (std::size_t server = 0; server < weights.owners(); ++server) least = std::min(least, weights.weight(server));
+  std::vector<double> windows;
+  for (std::size_t server = 0; server < weights.owners(); ++server)
+    windows.push_back(std::min(kMost, 1.0 * weights.weight(server) / least));
+  return windows;
 }
 
 namespace {

@@ -20,6 +20,11 @@ namespace psring::worker {
 /// sum includes units that are not trained, since units that come and go leave gaps. Unused bytes take no memory.
 std::size_t lent_bytes(const Layout& layout);
 
+/// By how much a worker's window to each server (net::Outbox) is larger than the link's, by server; empty: equal
+/// windows. A worker's card carries pushes and, with colocated servers, answers. If every server had an equal part of a
+/// busy card, the pushes to the largest servers would end last, while their cards waited.
+std::vector<double> window_weights(const CutWeights& weights);
+
 /// Push and pull against the servers of a job. Starting calls never wait; frames leave in priority order
 /// (units in forward order), moved on by `progress`, by every starting call and by the waits. A worker
 /// reads its own writes: a pull names the version that it wants. Belongs to one thread.

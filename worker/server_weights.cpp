@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <vector>
 
 #include <fmt/format.h>
 
@@ -39,17 +38,6 @@ CutWeights server_weights(const JobOptions& job, const StrategyKind& kind, const
   const std::size_t gathers = job.reshard_after_forward ? 2 : 1;
   return server_weights(job, (kind.at_owner ? job.accumulate : 1) * gradient,
                         kind.gathers ? job.accumulate * gathers * parameter : answer);
-}
-
-std::vector<double> window_weights(const CutWeights& weights) {
-  constexpr double kMost = 16;  // bounds the bytes that a more urgent frame waits for
-  if (weights.even()) return {};
-  std::uint32_t least = weights.weight(0);
-  for (std::size_t server = 0; server < weights.owners(); ++server) least = std::min(least, weights.weight(server));
-  std::vector<double> windows;
-  for (std::size_t server = 0; server < weights.owners(); ++server)
-    windows.push_back(std::min(kMost, 1.0 * weights.weight(server) / least));
-  return windows;
 }
 
 std::string describe_shares(const JobOptions& job, const Layout& layout) {

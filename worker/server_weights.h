@@ -22,11 +22,6 @@ CutWeights server_weights(const JobOptions& job, std::uint64_t pushed, std::uint
 /// The same for the bytes that a strategy pushes and pulls in a step with the layout's types, before compression.
 CutWeights server_weights(const JobOptions& job, const StrategyKind& kind, const Layout& layout);
 
-/// By how much a worker's window to each server (net::Outbox) is larger than the link's, by server; empty: equal
-/// windows. A worker's card carries pushes and, with colocated servers, answers. If every server had an equal part of a
-/// busy card, the pushes to the largest servers would end last, while their cards waited.
-std::vector<double> window_weights(const CutWeights& weights);
-
 /// "each of 2 servers holds 334336", or with mixed servers "each of 4 colocated servers holds about 1000, each of 2
 /// standalone servers about 3000".
 std::string describe_shares(const JobOptions& job, const Layout& layout);

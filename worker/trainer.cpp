@@ -89,14 +89,6 @@ std::uint64_t Trainer::run() {
   return next;
 }
 
-std::vector<OwnFigure> Trainer::call_back(std::uint64_t step, std::uint64_t epoch, double loss,
-                                          std::size_t samples) const {
-  StepContext context(plan_.data_rank.value, step, epoch, loss, samples);
-  for (const StepCallback& callback : parts_.callbacks)
-    call_extension([&] { return fmt::format("the callback of step {}", step); }, [&] { callback(context); });
-  return context.take_figures();
-}
-
 std::vector<Trainer::MicroBatch> Trainer::micro_batches(std::span<const std::uint32_t> samples, Step step,
                                                         std::size_t virtual_worker) const {
   const std::size_t micros = plan_.job.accumulate;  // some are empty if the batch is short
@@ -249,13 +241,6 @@ void Trainer::pass_without_computing(Pass pass, const MicroBatch& batch) {
   walk_.go(pass, batch.micro, [&](std::size_t /*layer*/) {
     if (!batch.samples.empty()) parts_.pace.pass([] {});
   });
-}
-
-/// A job that continues after a loss may reach a saved step again.
-void Trainer::save(std::uint64_t step) {
-  const Events::Span span(world_.events, {.name = "save"});
-  parts_.strategy.quiesce();
-  if (!parts_.is_saved(step)) parts_.save(step);
 }
 
 }  // namespace psring::worker

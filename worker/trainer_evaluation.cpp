@@ -1,3 +1,4 @@
+// The trainer's work between two steps: evaluation, checkpoints, and the program's callbacks.
 #include <algorithm>
 
 #include <psring/common/base/extension.h>
@@ -104,6 +105,21 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps, std::uint64_t ne
     result.step = step;
     world_.events.report(result);
   }
+}
+
+/// A job that continues after a loss may reach a saved step again.
+void Trainer::save(std::uint64_t step) {
+  const Events::Span span(world_.events, {.name = "save"});
+  parts_.strategy.quiesce();
+  if (!parts_.is_saved(step)) parts_.save(step);
+}
+
+std::vector<OwnFigure> Trainer::call_back(std::uint64_t step, std::uint64_t epoch, double loss,
+                                          std::size_t samples) const {
+  StepContext context(plan_.data_rank.value, step, epoch, loss, samples);
+  for (const StepCallback& callback : parts_.callbacks)
+    call_extension([&] { return fmt::format("the callback of step {}", step); }, [&] { callback(context); });
+  return context.take_figures();
 }
 
 }  // namespace psring::worker

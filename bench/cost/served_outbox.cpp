@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include <psring/bench/cost/served_outbox.h>
-#include <psring/worker/server_weights.h>
+#include <psring/worker/ps_client.h>
 
 namespace psring::bench {
 

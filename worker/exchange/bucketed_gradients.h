@@ -5,8 +5,8 @@
 #include <vector>
 
 #include <psring/ring/bucketer.h>
+#include <psring/ring/exposure.h>
 #include <psring/worker/exchange/averaging.h>
-#include <psring/worker/exchange/exposure.h>
 #include <psring/worker/exchange/ownership.h>
 #include <psring/worker/exchange/parts.h>
 #include <psring/worker/exchange/whole_units.h>
@@ -43,7 +43,7 @@ class BucketedGradients final : public Gradients {
   const std::unique_ptr<Averaging> averaging_;
   WholeUnits gradients_;
   ring::Bucketer bucketer_;
-  Exposure exposure_;
+  ring::Exposure exposure_;
   std::vector<ring::Work> works_;  ///< of this step's buckets, in the order of launch
   std::size_t taken_ = 0;          ///< buckets, from the first, that take_next has seen
 };

@@ -5,11 +5,12 @@
 
 #include <psring/worker/exchange/fetch_schedule.h>
 #include <psring/worker/exchange/parts.h>
-#include <psring/worker/exchange/servers.h>
 #include <psring/worker/exchange/transient_units.h>
-#include <psring/worker/exchange/workers.h>
 
 namespace psring::worker {
+
+class Servers;
+class Workers;
 
 /// The source from which whole units are fetched.
 class UnitSource {

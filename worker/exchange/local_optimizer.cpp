@@ -2,7 +2,6 @@
 #include <cmath>
 
 #include <psring/common/base/error.h>
-#include <psring/optim/mixed.h>
 #include <psring/worker/exchange/local_optimizer.h>
 #include <psring/worker/exchange/planned.h>
 
@@ -98,83 +97,6 @@ void LocalOptimizer::update_all(Step step, std::span<const UnitBuffers> units) {
   if (scaler_.active()) scaler_.finished(true);
   if (plan_.rule->layerwise()) return update_layerwise(update, {0, units.size()}, units);
   for (const UnitId unit : trained_) apply(update, unit, units[unit]);
-}
-
-/// Directions overwrite the gradients; the sums of all units travel together. `owned` holds the units of the range.
-void LocalOptimizer::update_layerwise(const optim::Update& update, Range units, std::span<const UnitBuffers> owned) {
-  const auto of = [&](UnitId unit) { return owned[unit - units.begin]; };
-  std::vector<UnitId> trained;
-  for (const UnitId unit : trained_)
-    if (units.contains({unit, unit + 1})) trained.push_back(unit);
-  std::vector<ExactSum> flat;
-  for (const UnitId unit : trained) {
-    apply(update, unit, of(unit));
-    for (const optim::TensorSums& sums : layerwise_sums(unit, of(unit)))
-      flat.insert(flat.end(), {sums.parameters, sums.direction});
-  }
-  merge(flat, owners_);
-  std::size_t next = 0;
-  for (const UnitId unit : trained) {
-    const auto& tensors = layout_.units[unit].tensors;
-    std::vector<optim::TensorSums> sums(tensors.size());
-    for (optim::TensorSums& each : sums) {
-      each.parameters = flat[next++];
-      each.direction = flat[next++];
-    }
-    scale_layerwise(update.lr, unit, optim::trust_ratios(sums), of(unit));
-  }
-}
-
-std::vector<optim::TensorSums> LocalOptimizer::layerwise_sums(UnitId unit, UnitBuffers of) {
-  const auto& tensors = layout_.units[unit].tensors;
-  const Elements w = weights(unit, of);
-  if (applier_) return optim::layerwise_sums(*applier_, tensors, owned(unit), w, of.gradients);
-  return optim::layerwise_sums(tensors, owned(unit), w.as<float>(), of.gradients.as<float>());
-}
-
-/// The direction lies where the gradient was.
-void LocalOptimizer::scale_layerwise(float lr, UnitId unit, std::span<const float> ratios, UnitBuffers of) {
-  const auto& tensors = layout_.units[unit].tensors;
-  if (applier_)
-    return optim::scale_layerwise(*applier_, lr, tensors, owned(unit), ratios, of.gradients, master(unit),
-                                  of.parameters);
-  const std::span<float> w = weights(unit, of).as<float>();
-  optim::scale_layerwise(lr, tensors, owned(unit), ratios, w, of.gradients.as<float>(), w);
-  if (!masters_.empty()) narrow(w, of.parameters);
-}
-
-std::vector<optim::StatePart> LocalOptimizer::save(std::size_t rank, std::size_t ranks,
-                                                   const std::function<ConstElements(UnitId, Range)>& parameters) {
-  std::vector<optim::StatePart> parts;
-  saved_.clear();
-  decoded_.clear();
-  for (UnitId unit = 0; unit < state_.size(); ++unit) {
-    const UnitLayout& layout = layout_.units[unit];
-    const Range range = Partition(layout.elements, ranks).range(rank);
-    const Range held = owned(unit);
-    check(held.contains(range), "rank {} does not have what it saves", rank);
-    const auto part = [&](Elements whole) { return kept(whole.subspan(range.begin - held.begin, range.size())); };
-    const bool copied = layout.trained && !masters_.empty();
-    parts.push_back({&layout, range, optim::kValues, copied ? part(master(unit)) : kept(parameters(unit, range))});
-    if (!layout.trained) continue;
-    for (std::size_t slot = 0; slot < plan_.rule->slots(); ++slot)
-      parts.push_back({&layout, range, optim::slot_array(slot),
-                       kept_state(unit, slot, {range.begin - held.begin, range.end - held.begin})});
-  }
-  return parts;
-}
-
-/// A slot's values in f32, until the next call of save.
-ConstElements LocalOptimizer::kept_state(UnitId unit, std::size_t slot, Range range) {
-  if (state_[unit].in_f32()) return kept(state_[unit].slot(slot, range));
-  std::vector<float>& values = decoded_.emplace_back(range.size());
-  state_[unit].read(slot, range, values);
-  return ConstElements(std::span<const float>(values));
-}
-
-/// A copy that the host can read, until the next call of save.
-ConstElements LocalOptimizer::kept(ConstElements values) {
-  return values.processor() == nullptr ? values : saved_.emplace_back(values).values();
 }
 
 /// Adds the gradients of the tensors that this worker counts (TensorLayout::counted).

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <optional>
 #include <vector>
@@ -88,11 +87,6 @@ struct ModelStates {
   double state_bytes = 0;     ///< of the optimizer, for each trained element, with its f32 copy of the parameters
 };
 std::map<Category, std::uint64_t> memory_formula(const ModelStates& states, Shares shares);
-
-/// Sets the memory of all servers. A server books `booked` of its owned elements, and the memory that pushes and
-/// answers take there (docs/formulas.md, "Memory of a server").
-void set_server_memory(const Plan& plan, const std::function<std::map<Category, std::uint64_t>(OwnedElements)>& booked,
-                       Prediction& sum);
 
 /// Adds the optimizer state that a worker books, if `owners` workers divide it.
 void add_optimizer_state(const Plan& plan, std::size_t owners, Prediction& sum);

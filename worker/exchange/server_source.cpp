@@ -1,4 +1,5 @@
 #include <psring/worker/exchange/fetched_parameters.h>
+#include <psring/worker/exchange/servers.h>
 
 namespace psring::worker {
 namespace {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -78,5 +80,10 @@ class Servers final : public Peers {
   std::uint64_t steps_told_ = 0;  ///< steps whose outcome scaler_ knows
   Nanoseconds drained_{0};        ///< time spent in drain
 };
+
+/// Sets the memory of all servers. A server books `booked` of its owned elements, and the memory that pushes and
+/// answers take there (docs/formulas.md, "Memory of a server").
+void set_server_memory(const Plan& plan, const std::function<std::map<Category, std::uint64_t>(OwnedElements)>& booked,
+                       Prediction& sum);
 
 }  // namespace psring::worker

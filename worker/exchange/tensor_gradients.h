@@ -1,6 +1,6 @@
 #pragma once
 
-#include <psring/worker/exchange/exposure.h>
+#include <psring/ring/exposure.h>
 #include <psring/worker/exchange/parts.h>
 #include <psring/worker/exchange/whole_units.h>
 #include <psring/worker/exchange/workers.h>
@@ -26,7 +26,7 @@ class TensorGradients final : public Gradients {
   const World& world_;
   Workers& workers_;
   WholeUnits gradients_;
-  Exposure exposure_;
+  ring::Exposure exposure_;
 };
 
 }  // namespace psring::worker

@@ -1,5 +1,6 @@
 #include <psring/worker/exchange/fetched_parameters.h>
 #include <psring/worker/exchange/ownership.h>
+#include <psring/worker/exchange/workers.h>
 
 namespace psring::worker {
 namespace {

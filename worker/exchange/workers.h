@@ -5,19 +5,6 @@
 
 namespace psring::worker {
 
-/// No peers: one process trains alone.
-class Nobody final : public Peers {
- public:
-  explicit Nobody(const Plan& plan) : first_{plan.first_step} {}
-  Step first() const override { return first_; }
-  void predict(Prediction& sum) const override {
-    sum.worker_sends = sum.worker_receives = sum.server_receives = sum.server_sends = 0;
-  }
-
- private:
-  const Step first_;
-};
-
 /// The other workers of the data-parallel group, reached by collectives.
 class Workers final : public Peers {
  public:

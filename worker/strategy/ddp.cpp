@@ -3,25 +3,12 @@
 #include <psring/worker/exchange/bucketed_gradients.h>
 #include <psring/worker/exchange/local_updates.h>
 #include <psring/worker/exchange/served_tables.h>
-#include <psring/worker/exchange/tensor_gradients.h>
 #include <psring/worker/exchange/whole_parameters.h>
 #include <psring/worker/strategy/composition.h>
 #include <psring/worker/strategy/strategies.h>
 
 namespace psring::worker {
 namespace {
-
-/// Both kinds of ddp: whole parameters, `gradients`, every worker updates everything.
-std::unique_ptr<Strategy> compose(const Plan& plan, const World& world, const auto& make_gradients) {
-  Parts parts;
-  auto workers = std::make_unique<Workers>(plan, world);
-  parts.parameters = std::make_unique<WholeParameters>(plan, world, workers.get());
-  parts.gradients = make_gradients(*workers);
-  parts.updates = std::make_unique<LocalUpdates>(plan, world, *parts.parameters, *parts.gradients);
-  if (!plan.layout.tables.empty()) parts.tables = std::make_unique<ServedTables>(plan, world, true);
-  parts.peers = std::move(workers);
-  return std::make_unique<Composition>(plan, world, std::move(parts));
-}
 
 std::unique_ptr<Averaging> make_averaging(const Plan& plan, const World& world, Workers& workers) {
   const std::vector<Range> buckets = make_bucketer(plan).buckets();
@@ -31,23 +18,22 @@ std::unique_ptr<Averaging> make_averaging(const Plan& plan, const World& world, 
   return make_all_reduce(plan, workers);
 }
 
+/// Whole parameters, gradients in buckets, and every worker updates everything.
 std::unique_ptr<Strategy> make_ddp(const Plan& plan, const World& world) {
-  return compose(plan, world, [&](Workers& workers) {
-    return std::make_unique<BucketedGradients>(plan, world, workers, Ownership(plan.layout),
-                                               make_averaging(plan, world, workers));
-  });
-}
-
-std::unique_ptr<Strategy> make_ddp_naive(const Plan& plan, const World& world) {
-  return compose(plan, world,
-                 [&](Workers& workers) { return std::make_unique<TensorGradients>(plan, world, workers); });
+  Parts parts;
+  auto workers = std::make_unique<Workers>(plan, world);
+  parts.parameters = std::make_unique<WholeParameters>(plan, world, workers.get());
+  parts.gradients = std::make_unique<BucketedGradients>(plan, world, *workers, Ownership(plan.layout),
+                                                        make_averaging(plan, world, *workers));
+  parts.updates = std::make_unique<LocalUpdates>(plan, world, *parts.parameters, *parts.gradients);
+  if (!plan.layout.tables.empty()) parts.tables = std::make_unique<ServedTables>(plan, world, true);
+  parts.peers = std::move(workers);
+  return std::make_unique<Composition>(plan, world, std::move(parts));
 }
 
 }  // namespace
 
 void register_ddp(Registry<StrategyKind>& registry) {
-  add_strategy(registry, "ddp-naive", "workers average gradients, one all-reduce a tensor after backward",
-               {.ring = true, .whole = true, .on_device = true, .make = make_ddp_naive});
   add_strategy(registry, "ddp", "workers average gradients in buckets, while backward goes on",
                {.ring = true, .buckets = true, .compresses = true, .whole = true, .on_device = true, .make = make_ddp});
   StrategyKind hybrid{.ring = true, .buckets = true, .tables = true, .row_servers = true, .make = make_ddp};

@@ -1,11 +1,9 @@
 #include <psring/common/proc/job.h>
 #include <psring/worker/exchange/fetched_parameters.h>
-#include <psring/worker/exchange/late_updates.h>
 #include <psring/worker/exchange/pulled_parameters.h>
 #include <psring/worker/exchange/pushed_gradients.h>
 #include <psring/worker/exchange/served_tables.h>
 #include <psring/worker/exchange/server_updates.h>
-#include <psring/worker/exchange/whole_parameters.h>
 #include <psring/worker/exchange/windowed_pushes.h>
 #include <psring/worker/strategy/composition.h>
 #include <psring/worker/strategy/strategies.h>
@@ -22,20 +20,6 @@ std::unique_ptr<Strategy> make_ps_on_servers(const Plan& plan, const World& worl
   parts.gradients = std::make_unique<PushedGradients>(plan, world, *servers, Answer::parameters);
   parts.updates = std::make_unique<ServerUpdates>(plan, *servers);
   if (!plan.layout.tables.empty()) parts.tables = std::make_unique<ServedTables>(plan, world);
-  parts.peers = std::move(servers);
-  return std::make_unique<Composition>(plan, world, std::move(parts));
-}
-
-/// The servers only average: they answer a push with the mean gradient, which overwrites the worker's own, and every
-/// worker makes the same update.
-std::unique_ptr<Strategy> make_ps_on_workers(const Plan& plan, const World& world) {
-  Parts parts;
-  auto servers = std::make_unique<Servers>(plan, world);
-  auto updates = std::make_unique<LateUpdates>(plan, world, *servers);
-  parts.parameters = std::make_unique<WholeParameters>(
-      plan, world, nullptr, [updates = updates.get()](UnitId unit) { updates->bring_up_to_date(unit); });
-  parts.gradients = std::make_unique<PushedGradients>(plan, world, *servers, Answer::mean);
-  parts.updates = std::move(updates);
   parts.peers = std::move(servers);
   return std::make_unique<Composition>(plan, world, std::move(parts));
 }

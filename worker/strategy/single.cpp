@@ -6,6 +6,22 @@
 #include <psring/worker/strategy/strategies.h>
 
 namespace psring::worker {
+namespace {
+
+/// No peers: one process trains alone.
+class Nobody final : public Peers {
+ public:
+  explicit Nobody(const Plan& plan) : first_{plan.first_step} {}
+  Step first() const override { return first_; }
+  void predict(Prediction& sum) const override {
+    sum.worker_sends = sum.worker_receives = sum.server_receives = sum.server_sends = 0;
+  }
+
+ private:
+  const Step first_;
+};
+
+}  // namespace
 
 std::unique_ptr<Strategy> make_single(const Plan& plan, const World& world) {
   Parts parts;

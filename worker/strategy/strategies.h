@@ -24,7 +24,12 @@ std::unique_ptr<Strategy> make_single(const Plan& plan, const World& world);
 /// `ps`, `ps-ssp`, `ps-async`, `ps-colocated`, `dp`; `ps-zero2`, `ps-zero3`: servers own all ranges.
 void register_ps(Registry<StrategyKind>& registry);
 
+/// `ps` and `dp` with --optimizer-on worker. The servers only average: they answer a push with the mean gradient, which
+/// overwrites the worker's own, and every worker makes the same update.
+std::unique_ptr<Strategy> make_ps_on_workers(const Plan& plan, const World& world);
+
 /// `ddp-naive`, `ddp`: every worker owns everything; gradients are averaged by all-reduce.
+void register_ddp_naive(Registry<StrategyKind>& registry);
 void register_ddp(Registry<StrategyKind>& registry);
 
 /// `zero1`, `zero2`: every worker has whole parameters, and owns a range of every unit: its optimizer state, in stage 2

@@ -2,11 +2,11 @@
 
 #include <catch2/catch.hpp>
 
+#include <psring/ring/exposure.h>
 #include <psring/tests/support/hand_clock.h>
-#include <psring/worker/exchange/exposure.h>
 
 using namespace psring;
-using namespace psring::worker;
+using namespace psring::ring;
 using namespace std::chrono_literals;
 
 namespace {
@@ -39,7 +39,7 @@ TEST_CASE("a step's exposure is a mean, one by one a sum, and nothing without a 
   Exposure one_by_one("8mbit,5ms", true, clock);
   Exposure none("", false, clock);
   CHECK(!together.of_a_step());
-  const ring::Cost cost{{10'000, 8'000}, 2};
+  const Cost cost{{10'000, 8'000}, 2};
   for (Exposure* each : {&together, &one_by_one, &none}) {
     for (int step = 0; step < 2; ++step) {
       each->begin_step();

@@ -11,7 +11,7 @@
 #include <psring/common/net/link_shaping.h>
 #include <psring/ring/process_group.h>
 
-namespace psring::worker {
+namespace psring::ring {
 
 /// An all-reduce on its way through a link.
 struct Departure {
@@ -34,7 +34,7 @@ class Exposure {
   Exposure(const std::string& link, bool one_by_one, const Clock& clock);
 
   void begin_step() { departures_.clear(); }
-  void launched(const ring::Cost& cost);
+  void launched(const Cost& cost);
   /// Call after a step's last launch. `backward_ended`: when its backward pass ended.
   void end_step(Moment backward_ended);
   /// Mean over the steps.
@@ -50,4 +50,4 @@ class Exposure {
   std::size_t steps_ = 0;
 };
 
-}  // namespace psring::worker
+}  // namespace psring::ring

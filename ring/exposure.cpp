@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include <psring/worker/exchange/exposure.h>
+#include <psring/ring/exposure.h>
 
-namespace psring::worker {
+namespace psring::ring {
 
 double exposed_seconds(const net::LinkSpec& link, std::span<const Departure> departures) {
   double left = departures.empty() ? 0 : departures.front().ready_s;
@@ -19,7 +19,7 @@ Exposure::Exposure(const std::string& link, bool one_by_one, const Clock& clock)
       one_by_one_(one_by_one),
       clock_(clock) {}
 
-void Exposure::launched(const ring::Cost& cost) {
+void Exposure::launched(const Cost& cost) {
   if (!link_) return;
   departures_.push_back({0, std::max(cost.sent, cost.received), cost.latencies});
   moments_.push_back(clock_.now());
@@ -43,4 +43,4 @@ std::optional<double> Exposure::of_a_step() const {
   return total_ / static_cast<double>(steps_);
 }
 
-}  // namespace psring::worker
+}  // namespace psring::ring
