@@ -76,17 +76,4 @@ void scale_layerwise(float lr, std::span<const TensorLayout> tensors, Range rang
   copy_padding(range.size());
 }
 
-void update_unit(const Optimizer& optimizer, const Update& update, const UnitLayout& unit,
-                 std::span<const float> parameters, std::span<float> gradient, Optimizer::State state,
-                 std::span<float> out) {
-  if (!optimizer.layerwise()) {
-    optimizer.apply(update, parameters, gradient, state, out);
-    return;
-  }
-  const Range whole{0, unit.elements};
-  optimizer.apply(update, parameters, gradient, state, gradient);
-  const std::vector<float> ratios = trust_ratios(layerwise_sums(unit.tensors, whole, parameters, gradient));
-  scale_layerwise(update.lr, unit.tensors, whole, ratios, parameters, gradient, out);
-}
-
 }  // namespace psring::optim

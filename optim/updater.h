@@ -57,10 +57,4 @@ std::vector<float> trust_ratios(std::span<const TensorSums> sums);
 void scale_layerwise(float lr, std::span<const TensorLayout> tensors, Range range, std::span<const float> ratios,
                      std::span<const float> parameters, std::span<const float> direction, std::span<float> out);
 
-/// Runs all phases except clipping, for an owner of the whole unit. A layerwise rule leaves its direction in
-/// `gradient`. `out` may be `parameters` itself.
-void update_unit(const Optimizer& optimizer, const Update& update, const UnitLayout& unit,
-                 std::span<const float> parameters, std::span<float> gradient, Optimizer::State state,
-                 std::span<float> out);
-
 }  // namespace psring::optim

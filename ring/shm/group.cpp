@@ -81,29 +81,4 @@ std::unique_ptr<InnerGroup> make_shm_group(const ShmWorld& world, GroupOptions o
   return std::make_unique<ShmGroup>(world, members, std::vector<std::size_t>(), 0, options);
 }
 
-std::vector<ShmWorld> make_shm_worlds(std::size_t ranks, std::size_t arena_bytes) {
-  const auto control = std::make_shared<const Mapping>(ShmControl::file_bytes(ranks));
-  std::vector<std::shared_ptr<Arena>> arenas;
-  for (std::size_t r = 0; r < ranks; ++r) arenas.push_back(std::make_shared<Arena>(arena_bytes));
-  std::vector<ShmWorld> worlds;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    ShmWorld world{r, arenas[r], std::vector<std::shared_ptr<const Mapping>>(ranks), control};
-    for (std::size_t q = 0; q < ranks; ++q)
-      if (q != r) world.mappings[q] = std::make_shared<const Mapping>(arenas[q]->file(), arenas[q]->capacity());
-    worlds.push_back(std::move(world));
-  }
-  return worlds;
-}
-
-std::vector<std::unique_ptr<ProcessGroup>> make_shm_groups(std::size_t ranks, std::size_t arena_bytes,
-                                                           const GroupOptions& options, std::span<ByteLedger> ledgers) {
-  std::vector<std::unique_ptr<ProcessGroup>> groups;
-  for (const ShmWorld& world : make_shm_worlds(ranks, arena_bytes)) {
-    GroupOptions own = options;
-    if (!ledgers.empty()) own.ledger = &ledgers[world.rank];
-    groups.push_back(make_shm_group(world, std::move(own)));
-  }
-  return groups;
-}
-
 }  // namespace psring::ring

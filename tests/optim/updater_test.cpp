@@ -16,6 +16,21 @@ using test::normal_values;
 
 namespace {
 
+/// Runs all phases except clipping, for an owner of the whole unit. A layerwise rule leaves its direction in
+/// `gradient`. `out` may be `parameters` itself.
+void update_unit(const Optimizer& optimizer, const Update& update, const UnitLayout& unit,
+                 std::span<const float> parameters, std::span<float> gradient, Optimizer::State state,
+                 std::span<float> out) {
+  if (!optimizer.layerwise()) {
+    optimizer.apply(update, parameters, gradient, state, out);
+    return;
+  }
+  const Range whole{0, unit.elements};
+  optimizer.apply(update, parameters, gradient, state, gradient);
+  const std::vector<float> ratios = trust_ratios(layerwise_sums(unit.tensors, whole, parameters, gradient));
+  scale_layerwise(update.lr, unit.tensors, whole, ratios, parameters, gradient, out);
+}
+
 /// Three tensors: of less than a block, of several blocks and a bit, of whole blocks. They are cut by some
 /// owners' borders, and lie in one owner's range for others.
 UnitLayout make_unit(std::size_t owners) {

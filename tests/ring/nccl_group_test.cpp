@@ -15,7 +15,7 @@
 #include <psring/common/device/buffer.h>
 #include <psring/common/device/device.h>
 #include <psring/ring/nccl_group.h>
-#include <psring/ring/shm/group.h>
+#include <psring/tests/support/shm_groups.h>
 
 using namespace psring;
 using namespace psring::ring;

@@ -18,13 +18,13 @@
 #include <psring/optim/schedule.h>
 #include <psring/ring/link/group.h>
 #include <psring/ring/nccl_group.h>
-#include <psring/ring/shm/group.h>
 #include <psring/ring/shm/world.h>
 #include <psring/server/checkpoint.h>
 #include <psring/server/job_shard.h>
 #include <psring/server/server.h>
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/in_process_network.h>
+#include <psring/tests/support/shm_groups.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/worker/training.h>
 

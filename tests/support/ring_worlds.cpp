@@ -13,6 +13,7 @@
 #include <psring/ring/shm/group.h>
 #include <psring/tests/support/in_process_network.h>
 #include <psring/tests/support/ring_worlds.h>
+#include <psring/tests/support/shm_groups.h>
 
 namespace psring::test {
 namespace {

@@ -23,7 +23,7 @@
 #include <psring/common/base/layout.h>
 #include <psring/common/base/rng.h>
 #include <psring/common/base/spec.h>
-#include <psring/ring/shm/group.h>
+#include <psring/tests/support/shm_groups.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/worker/model/generate/generator.h>
 #include <psring/worker/model/generate/gpt_decoder.h>

@@ -14,8 +14,8 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/spec.h>
-#include <psring/ring/shm/group.h>
 #include <psring/tests/support/model_runner.h>
+#include <psring/tests/support/shm_groups.h>
 #include <psring/worker/model/check_gradients.h>
 #include <psring/worker/model/gpt.h>
 #include <psring/worker/model/linear.h>

@@ -5,6 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/error.h>
+#include <psring/tests/support/pipeline_simulation.h>
 #include <psring/worker/model/parallel/schedule.h>
 
 namespace psring::worker {

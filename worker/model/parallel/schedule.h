@@ -55,32 +55,6 @@ std::size_t most_in_flight(const StagePlan& plan);
 /// (p - 1) / (m + p - 1).
 double predicted_bubble(std::size_t stages, std::size_t micros);
 
-/// How a simulated message leaves.
-enum class Sends : std::uint8_t {
-  buffered,   ///< a send returns at once
-  exchanged,  ///< a send returns when its receiver has reached the receive; it forms one exchange with the following
-              ///< receive from the same neighbour
-  blocking,   ///< a send returns when its receiver has come to the receive
-};
-
-/// The time of a pass at each stage, and of a message.
-struct StageTimes {
-  std::vector<double> forward;
-  std::vector<double> backward;
-  double message = 0;
-};
-
-struct SimulatedPipeline {
-  bool complete = false;     ///< all stages came to the end of their plans; else they wait for each other
-  double seconds = 0;        ///< until the last stage's end
-  std::vector<double> busy;  ///< by stage: seconds that it computed
-  /// The share of all stages' time in which they did not compute.
-  double bubble() const;
-};
-
-/// Runs the plans of all stages against each other, without a network. REQUIRES: times for each stage.
-SimulatedPipeline simulate_pipeline(std::span<const StagePlan> plans, const StageTimes& times, Sends sends);
-
 /// A line for each stage, for people: "stage 0: F0 F1 B0 F2 B1 B2".
 std::string describe(std::span<const StagePlan> plans);
 
