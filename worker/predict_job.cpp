@@ -132,10 +132,6 @@ std::vector<Prediction> predict_workers(TrainSetup& setup, const std::vector<std
   return predictions;
 }
 
-Prediction predict_worker(TrainSetup& setup, const std::vector<std::size_t>& hosts, std::size_t rank) {
-  return predict_workers(setup, hosts, std::span(&rank, 1)).front();
-}
-
 std::vector<std::size_t> place_workers(std::size_t workers, std::size_t hosts) {
   std::vector<std::size_t> placed;
   const auto count = static_cast<std::uint32_t>(workers);

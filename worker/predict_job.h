@@ -11,13 +11,12 @@
 
 namespace psring::worker {
 
-/// Predicts the bytes that a worker of the job moves in a step and books, as Training::predict does in the running job,
+/// Predicts the bytes that workers of the job move in a step and book, as Training::predict does in the running job,
 /// without processes, links, or memory for tensors: the job's own strategy is made over a planned group.
 ///
-/// `hosts`: each worker's host, as any number. The strategy's units are cut as the workers will cut them (--shard-group
-/// host); afterwards the setup is unchanged. Throws usage if the job cannot run on these hosts.
-Prediction predict_worker(TrainSetup& setup, const std::vector<std::size_t>& hosts, std::size_t rank);
-/// The same for several workers, by `ranks`.
+/// `hosts`: each worker's host, as any number. `ranks`: the workers to predict. The strategy's units are cut as the
+/// workers will cut them (--shard-group host); afterwards the setup is unchanged. Throws usage if the job cannot run on
+/// these hosts.
 std::vector<Prediction> predict_workers(TrainSetup& setup, const std::vector<std::size_t>& hosts,
                                         std::span<const std::size_t> ranks);
 

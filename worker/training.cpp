@@ -211,7 +211,7 @@ void Training::predict_tensor_part(Prediction& sum) const {
   const JobOptions& job = setup_.job();
   const Network::Options network = options_of_network(setup_);
   const StagePlan actions = plan_of_stage(setup_);
-  TensorSums sums(setup_.model(), network, setup_.flat().first_trained_layer(), actions, *world_.mesh->tensor);
+  PredictedTensorSums sums(setup_.model(), network, setup_.flat().first_trained_layer(), actions, *world_.mesh->tensor);
   predict_tensor_sums(sums,
                       {.sampler = sampler(),
                        .data_rank = plan_.data_rank.value,

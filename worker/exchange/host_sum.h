@@ -2,7 +2,6 @@
 
 #include <deque>
 #include <functional>
-#include <span>
 
 #include <psring/worker/exchange/prediction.h>
 

@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include <psring/common/base/error.h>
 #include <psring/worker/exchange/stage_links.h>
 #include <psring/worker/model/graph.h>

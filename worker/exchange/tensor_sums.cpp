@@ -14,7 +14,7 @@ void add(ring::Moved& sum, const ring::Moved& more, std::uint64_t times = 1) {
 
 }  // namespace
 
-const TensorSums::Costs& TensorSums::costs(std::size_t samples) {
+const PredictedTensorSums::Costs& PredictedTensorSums::costs(std::size_t samples) {
   const auto [known, is_new] = known_.try_emplace(samples);
   Costs& costs = known->second;
   if (!is_new) return costs;
@@ -37,7 +37,7 @@ const TensorSums::Costs& TensorSums::costs(std::size_t samples) {
 }
 
 /// Follows Network::to_recompute: a range whose activations were dropped runs forward again.
-void TensorSums::add_backward(const Costs& costs, std::size_t& held, ring::Moved& sum) const {
+void PredictedTensorSums::add_backward(const Costs& costs, std::size_t& held, ring::Moved& sum) const {
   add(sum, costs.loss);
   for (std::size_t layer = model_.layers.size(); layer-- > first_trained_;) {
     for (const Range range : network_.recomputed) {
@@ -49,7 +49,7 @@ void TensorSums::add_backward(const Costs& costs, std::size_t& held, ring::Moved
   }
 }
 
-ring::Moved TensorSums::step(std::span<const std::size_t> samples) {
+ring::Moved PredictedTensorSums::step(std::span<const std::size_t> samples) {
   ring::Moved sum;
   std::size_t held = model_.layers.size();  // the layer that ran forward last
   std::size_t slot = 0;                     // of the micro-batch whose activations are in the network
@@ -69,7 +69,7 @@ ring::Moved TensorSums::step(std::span<const std::size_t> samples) {
   return sum;
 }
 
-void predict_tensor_sums(TensorSums& sums, const RunOfWorker& run, Prediction& prediction) {
+void predict_tensor_sums(PredictedTensorSums& sums, const RunOfWorker& run, Prediction& prediction) {
   const std::size_t batches = run.sampler.batches();
   const auto passes = [&](std::size_t index, std::uint64_t step) {
     return step / batches + (index < step % batches ? 1 : 0);

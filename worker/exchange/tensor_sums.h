@@ -18,11 +18,11 @@ namespace psring::worker {
 /// Predicts the exchanges of a worker's layers and of its loss with the worker's tensor group. The layers and the loss
 /// list their sums (Layer::tensor_sums, Loss::tensor_sums), and the group gives the cost of a collective. With
 /// activation checkpointing a forward that runs again repeats its sums.
-class TensorSums {
+class PredictedTensorSums {
  public:
   /// `first_trained`: the layer at which backward ends. REQUIRES: all arguments outlive it.
-  TensorSums(const Model& model, const Network::Options& network, std::size_t first_trained, const StagePlan& actions,
-             const ring::ProcessGroup& group)
+  PredictedTensorSums(const Model& model, const Network::Options& network, std::size_t first_trained,
+                      const StagePlan& actions, const ring::ProcessGroup& group)
       : model_(model), network_(network), first_trained_(first_trained), actions_(actions), group_(group) {}
 
   /// Returns the bytes that this rank moves in a step with micro-batches of these numbers of samples.
@@ -46,7 +46,7 @@ class TensorSums {
   std::map<std::size_t, Costs> known_;  ///< by samples
 };
 
-/// The run of a data-parallel worker, as far as TensorSums depends on it.
+/// The run of a data-parallel worker, as far as PredictedTensorSums depends on it.
 struct RunOfWorker {
   Sampler sampler;
   std::size_t data_rank = 0;
@@ -56,6 +56,6 @@ struct RunOfWorker {
 };
 
 /// Adds all that the steps' passes exchange with the tensor group. Evaluations are control traffic.
-void predict_tensor_sums(TensorSums& sums, const RunOfWorker& run, Prediction& prediction);
+void predict_tensor_sums(PredictedTensorSums& sums, const RunOfWorker& run, Prediction& prediction);
 
 }  // namespace psring::worker

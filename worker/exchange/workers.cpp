@@ -1,7 +1,3 @@
-#include <utility>
-
-#include <fmt/format.h>
-
 #include <psring/common/base/error.h>
 #include <psring/common/device/device.h>
 #include <psring/worker/exchange/workers.h>

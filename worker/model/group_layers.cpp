@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <charconv>
-#include <string>
 
 #include <psring/common/base/error.h>
 #include <psring/worker/model/flat_parameters.h>

@@ -1,6 +1,5 @@
 #include <charconv>
 #include <string_view>
-#include <utility>
 
 #include <fmt/core.h>
 

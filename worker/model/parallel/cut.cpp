@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <charconv>
-#include <iterator>
 #include <limits>
 #include <string_view>
 #include <utility>
