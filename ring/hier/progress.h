@@ -10,10 +10,82 @@
 
 #include <psring/common/base/clock.h>
 #include <psring/ring/group_options.h>
+#include <psring/ring/hier/hierarchy.h>
 #include <psring/ring/hier/inner_groups.h>
-#include <psring/ring/hier/task.h>
+#include <psring/ring/inner_group.h>
+#include <psring/ring/request.h>
 
 namespace psring::ring {
+
+class HierProgress;
+
+/// A call on a hierarchical group in flight, made of calls on the inner groups.
+class HierTask : public Operation {
+ public:
+  HierTask(HierProgress& progress, const Announced& said) : progress_(progress), said_(said) {}
+  bool advance() final;
+  void wait() final;
+
+  /// The operation, as ranks compare it and errors name it.
+  const Announced& said() const { return said_; }
+  bool finished() const { return finished_; }
+  /// Does it wait for messages between hosts, rather than for shared memory?
+  virtual bool waits_for_links() const = 0;
+
+ protected:
+  bool finish() { return finished_ = true; }
+
+ private:
+  HierProgress& progress_;
+  const Announced said_;
+  bool finished_ = false;
+};
+
+/// A collective: its stages down, between and up, one after another.
+class HierCollective final : public HierTask {
+ public:
+  HierCollective(HierProgress& progress, const Announced& said, const Request& request, Hierarchy::Stages stages);
+
+  void go_down(InnerGroup& group);
+  bool is_down() { return down_.done(); }
+  void go_between(const std::vector<std::unique_ptr<InnerGroup>>& columns);
+  bool is_through();
+  void go_up(InnerGroup& group);
+  bool is_up() { return up_.done() && finish(); }
+
+  bool waits_for_links() const override { return at_ == At::between; }
+  std::vector<std::size_t> awaited() const override;
+
+ private:
+  enum class At : std::uint8_t { called, down, between, up };
+  Work begin(InnerGroup& group, const Hierarchy::Stage& stage, const ReduceOp& op) const;
+
+  const Vector data_;
+  const ReduceOp op_;
+  const Hierarchy::Stages stages_;
+  At at_ = At::called;
+  Work down_;
+  std::vector<Work> between_;
+  std::size_t through_ = 0;  ///< the first works of `between_` are done, up to this one
+  Work up_;
+};
+
+/// A send or recv, which one inner group carries.
+class HierMessage final : public HierTask {
+ public:
+  /// `far`: the peer is on another host.
+  HierMessage(HierProgress& progress, const Announced& said, Work work, std::size_t peer, bool far)
+      : HierTask(progress, said), work_(std::move(work)), peer_(peer), far_(far) {}
+
+  bool step() { return finished() || (work_.done() && finish()); }
+  bool waits_for_links() const override { return far_; }
+  std::vector<std::size_t> awaited() const override { return {peer_}; }
+
+ private:
+  Work work_;
+  const std::size_t peer_;
+  const bool far_;
+};
 
 /// Starts, advances and waits for the calls on a hierarchical group. The stages of successive collectives overlap; each
 /// kind of stage enters its inner group in the order of the calls.
