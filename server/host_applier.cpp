@@ -1,12 +1,56 @@
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
+#include <span>
+#include <vector>
 
+#include <psring/common/base/elements.h>
+#include <psring/common/base/range.h>
 #include <psring/optim/mixed.h>
-#include <psring/server/aggregation.h>
+#include <psring/server/aggregator.h>
 #include <psring/server/host_applier.h>
 
 namespace psring::server {
 namespace {
+
+/// Aggregates the workers' gradients of one piece, a part at a time: the rule works in f32, and the result is rounded
+/// once to the gradients' type. Has scratch memory, so each thread has its own.
+class Aggregation {
+ public:
+  /// `gradients`: in worker order, of equal size and type. REQUIRES: they and the rule outlive this.
+  Aggregation(const Aggregator& rule, std::span<const ConstElements> gradients);
+
+  /// Writes the aggregate of elements `part`. REQUIRES: `out` has the gradients' type and the size of `part`.
+  void run(Range part, Elements out);
+
+ private:
+  const Aggregator& rule_;
+  const std::span<const ConstElements> gradients_;
+  std::vector<const float*> inputs_;
+  std::vector<float> widened_;  ///< a block of each gradient and of the result; empty if gradients are f32
+};
+
+Aggregation::Aggregation(const Aggregator& rule, std::span<const ConstElements> gradients)
+    : rule_(rule), gradients_(gradients), inputs_(gradients.size()) {
+  if (!gradients.empty() && gradients[0].type() != DType::f32) widened_.resize((gradients.size() + 1) * kElementsBlock);
+}
+
+void Aggregation::run(Range part, Elements out) {
+  if (out.type() == DType::f32) {
+    for (std::size_t k = 0; k < inputs_.size(); ++k) inputs_[k] = gradients_[k].part(part).as<float>().data();
+    return rule_.aggregate(inputs_, out.as<float>());
+  }
+  for (std::size_t begin = 0; begin < part.size(); begin += kElementsBlock) {
+    const Range block{begin, std::min(part.size(), begin + kElementsBlock)};
+    const auto room = [&](std::size_t k) { return std::span(widened_).subspan(k * kElementsBlock, block.size()); };
+    for (std::size_t k = 0; k < inputs_.size(); ++k) {
+      widen(gradients_[k].part(part).part(block), room(k));
+      inputs_[k] = room(k).data();
+    }
+    rule_.aggregate(inputs_, room(inputs_.size()));
+    narrow(room(inputs_.size()), out.part(block));
+  }
+}
 
 /// Elements that one thread aggregates, updates and copies before it goes on: they stay in its first-level cache.
 constexpr std::size_t kBlock = 4096;

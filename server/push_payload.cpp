@@ -31,18 +31,18 @@ void copy_payload(net::Message& push, MemoryLedger& ledger) {
   push.holder = held;
 }
 
-void PushedGradients::open(DType gradient_type, std::size_t largest) {
+void PushPayloads::open(DType gradient_type, std::size_t largest) {
   gradient_type_ = gradient_type;
   largest_ = largest;
   if (options_.codec != nullptr)
     decoded_ = Buffer(options_.pushes_at_once() * largest * sizeof(float), Category::communication, ledger_);
 }
 
-Elements PushedGradients::decoded(std::size_t push, std::size_t elements) {
+Elements PushPayloads::decoded(std::size_t push, std::size_t elements) {
   return decoded_.elements(DType::f32).part({push * largest_, push * largest_ + elements});
 }
 
-std::vector<ConstElements> PushedGradients::of(std::span<const net::Message* const> pushes, const UnitLayout& unit) {
+std::vector<ConstElements> PushPayloads::of(std::span<const net::Message* const> pushes, const UnitLayout& unit) {
   std::vector<ConstElements> gradients;
   check(options_.codec == nullptr || pushes.size() <= options_.pushes_at_once(), "{} pushes to decode", pushes.size());
   for (const net::Message* push : pushes) {

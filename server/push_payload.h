@@ -19,10 +19,10 @@ void copy_payload(net::Message& push, MemoryLedger& ledger);
 
 /// The gradients of one piece's pushes. Compressed ones are decoded when all of them are there, into memory that the
 /// next piece uses again.
-class PushedGradients {
+class PushPayloads {
  public:
   /// REQUIRES: options and ledger outlive this.
-  PushedGradients(const ShardOptions& options, MemoryLedger& ledger) : options_(options), ledger_(ledger) {}
+  PushPayloads(const ShardOptions& options, MemoryLedger& ledger) : options_(options), ledger_(ledger) {}
 
   /// `largest`: elements of the largest trained piece.
   void open(DType gradient_type, std::size_t largest);

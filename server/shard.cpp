@@ -4,7 +4,6 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/net/failed_frame.h>
-#include <psring/server/answers.h>
 #include <psring/server/requests.h>
 #include <psring/server/shard.h>
 

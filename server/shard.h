@@ -15,7 +15,6 @@
 #include <psring/common/net/outbox.h>
 #include <psring/common/net/transport.h>
 #include <psring/optim/checkpoint/shard.h>
-#include <psring/server/answer_copies.h>
 #include <psring/server/applier.h>
 #include <psring/server/clocks.h>
 #include <psring/server/pulls.h>
@@ -150,7 +149,7 @@ class Shard {
   Clocks clocks_;
   StepVerdict step_;
   WaitingPulls pulls_;
-  PushedGradients pushed_;
+  PushPayloads pushed_;
   AnswerCopies copies_;
   SaveRequest save_;
   TableShard tables_;

@@ -3,7 +3,6 @@
 #include <array>
 
 #include <psring/common/base/error.h>
-#include <psring/server/answers.h>
 #include <psring/server/device_applier.h>
 #include <psring/server/host_applier.h>
 #include <psring/server/requests.h>

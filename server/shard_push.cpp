@@ -1,18 +1,107 @@
 // A push's way through the shard: checked, taken once, aggregated with the others, applied.
+#include <functional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include <psring/common/base/error.h>
+#include <psring/optim/optimizer.h>
 #include <psring/optim/state_memory.h>
-#include <psring/server/answers.h>
+#include <psring/optim/updater.h>
+#include <psring/server/applier.h>
 #include <psring/server/requests.h>
 #include <psring/server/shard.h>
-#include <psring/server/whole_step.h>
+#include <psring/server/store.h>
+#include <psring/server/verdict.h>
 
 namespace psring::server {
 
 using net::FrameHeader;
 using net::FrameType;
 using net::Message;
+
+namespace {
+
+// Carries out the decisions of StepVerdict: updates of all trained pieces of a shard together, from their mean
+// gradients. Each function leaves the pieces' versions as they are; the next version is written when it returns, but
+// for apply_means with a layerwise rule.
+
+/// Number, learning rate and gradient scale of a piece's update.
+using TermsOf = std::function<optim::Update(std::size_t piece)>;
+
+/// The parameters in f32: the values themselves, or the copy that is kept of narrower ones.
+std::span<float> weights(Store& store, Applier& applier, std::size_t piece) {
+  const Elements master = applier.master(store.piece(piece).place());
+  return (master.empty() ? store.current(piece) : master).as<float>();
+}
+
+/// Applies the optimizer. A layerwise rule writes its direction in the place of the mean gradient.
+void apply_means(const optim::Optimizer& optimizer, const TermsOf& terms, Store& store, Applier& applier) {
+  for (std::size_t piece = 0; piece < store.pieces().size(); ++piece) {
+    if (!store.piece(piece).trained) continue;
+    const Range place = store.piece(piece).place();
+    applier.apply_mean({.terms = terms(piece),
+                        .place = place,
+                        .now = store.current(piece),
+                        .next = optimizer.layerwise() ? applier.mean(place) : store.next(piece),
+                        .copies = {},
+                        .compensate_from = {}});
+  }
+}
+
+/// Copies all values to the next version.
+void skip_step(Store& store) {
+  for (std::size_t piece = 0; piece < store.pieces().size(); ++piece)
+    if (store.piece(piece).trained) copy(store.current(piece), store.next(piece));
+}
+
+/// Two sums for each tensor of each trained unit, in order: the squares of its parameters, and of its direction.
+Verdict::Sums layerwise_sums(Store& store, Applier& applier) {
+  Verdict::Sums sums;
+  for (const std::size_t unit : store.layout().trained()) {
+    const auto& tensors = store.layout().units[unit].tensors;
+    std::vector<optim::TensorSums> unit_sums(tensors.size());
+    const auto [first, last] = store.pieces_of(unit);
+    for (std::size_t piece = first; piece < last; ++piece) {
+      const StoredPiece& stored = store.piece(piece);
+      optim::merge(unit_sums, optim::layerwise_sums(tensors, stored.piece.range, weights(store, applier, piece),
+                                                    applier.mean(stored.place()).as<float>()));
+    }
+    for (const optim::TensorSums& tensor : unit_sums) {
+      sums.push_back(tensor.parameters);
+      sums.push_back(tensor.direction);
+    }
+  }
+  return sums;
+}
+
+/// Completes a layerwise update: subtracts each tensor's direction, scaled by the ratio of the tensor's two norms.
+/// `total`: layerwise_sums of all shards.
+void scale_layers(const Verdict::Sums& total, const TermsOf& terms, Store& store, Applier& applier) {
+  std::size_t at = 0;
+  for (const std::size_t unit : store.layout().trained()) {
+    const auto& tensors = store.layout().units[unit].tensors;
+    std::vector<optim::TensorSums> sums(tensors.size());
+    for (optim::TensorSums& tensor : sums) {
+      tensor.parameters = total.at(at++);
+      tensor.direction = total.at(at++);
+    }
+    const std::vector<float> ratios = optim::trust_ratios(sums);
+    const auto [first, last] = store.pieces_of(unit);
+    for (std::size_t piece = first; piece < last; ++piece) {
+      const StoredPiece& stored = store.piece(piece);
+      const bool has_master = !applier.master(stored.place()).empty();
+      const Elements next = store.next(piece);
+      const std::span<float> before = weights(store, applier, piece);
+      const std::span<float> after = has_master ? before : next.as<float>();
+      optim::scale_layerwise(terms(piece).lr, tensors, stored.piece.range, ratios, before,
+                             applier.mean(stored.place()).as<float>(), after);
+      if (has_master) narrow(after, next);
+    }
+  }
+}
+
+}  // namespace
 
 void Shard::on_push(Message message, Answers& answers) {
   const std::size_t piece = check_push(message);

@@ -3,7 +3,6 @@
 
 #include <psring/common/base/error.h>
 #include <psring/optim/state_memory.h>
-#include <psring/server/answers.h>
 #include <psring/server/requests.h>
 #include <psring/server/shard.h>
 

@@ -1,4 +1,4 @@
-#include <psring/server/answer_copies.h>
+#include <psring/server/pulls.h>
 
 namespace psring::server {
 
