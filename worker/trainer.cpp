@@ -6,7 +6,6 @@
 #include <psring/common/base/error.h>
 #include <psring/common/base/extension.h>
 #include <psring/common/proc/job.h>
-#include <psring/worker/not_finite.h>
 #include <psring/worker/trainer.h>
 
 namespace psring::worker {

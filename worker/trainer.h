@@ -14,10 +14,10 @@
 #include <psring/worker/model/network.h>
 #include <psring/worker/model/parallel/schedule.h>
 #include <psring/worker/model/parallel/tensor_part.h>
+#include <psring/worker/not_finite.h>
 #include <psring/worker/pace.h>
 #include <psring/worker/row_batches.h>
 #include <psring/worker/scatter.h>
-#include <psring/worker/skip_watch.h>
 #include <psring/worker/step_callback.h>
 #include <psring/worker/strategy/abilities.h>
 #include <psring/worker/walk.h>

@@ -13,7 +13,6 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/base/half.h>
-#include <psring/common/device/convolution_products.h>
 #include <psring/common/device/cpu_convolutions.h>
 #include <psring/common/device/kernels.h>
 

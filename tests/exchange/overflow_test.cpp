@@ -14,7 +14,7 @@
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
 #include <psring/worker/compressor.h>
-#include <psring/worker/skip_watch.h>
+#include <psring/worker/not_finite.h>
 
 using namespace psring;
 using namespace psring::test;

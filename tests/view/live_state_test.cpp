@@ -8,8 +8,8 @@
 
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/view/live/access.h>
-#include <psring/view/live/file_follower.h>
 #include <psring/view/live/open_metrics.h>
+#include <psring/view/live/run_files.h>
 #include <psring/view/live/state.h>
 
 using namespace psring;

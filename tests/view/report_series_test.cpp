@@ -4,7 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/json.h>
-#include <psring/view/lag.h>
+#include <psring/view/series.h>
 #include <psring/view/trace_waits.h>
 
 namespace {

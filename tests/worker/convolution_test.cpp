@@ -5,7 +5,6 @@
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/rng.h>
-#include <psring/common/device/convolution_products.h>
 #include <psring/common/device/cpu_convolutions.h>
 #include <psring/common/device/kernels.h>
 #include <psring/worker/model/check_gradients.h>

@@ -6,12 +6,43 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <psring/common/base/clock.h>
-#include <psring/view/live/file_follower.h>
 #include <psring/view/live/state.h>
 
 namespace psring::view {
+
+/// Reads the lines that other processes append to a file. The file may be missing, may end in the middle of a line, may
+/// shrink, and may be replaced by another file of the same name.
+class FileFollower {
+ public:
+  /// `tail_bytes`: if the file is longer when it is first seen, reading begins this many bytes before its end.
+  explicit FileFollower(std::filesystem::path file, std::uintmax_t tail_bytes = UINTMAX_MAX)
+      : file_(std::move(file)), tail_bytes_(tail_bytes) {}
+
+  struct Step {
+    std::vector<std::string_view> lines;  ///< without their newlines; valid until the next call
+    bool replaced = false;                ///< the file is another one, or has lost lines: these lines are its first
+    bool behind = false;                  ///< the file has more
+  };
+  /// Returns lines that were completed since the last call, at most `kMostBytes` of them.
+  Step next();
+
+  static constexpr std::size_t kMostBytes = std::size_t{4} << 20;
+
+ private:
+  bool is_same_file(int fd, const struct stat& status) const;
+
+  const std::filesystem::path file_;
+  const std::uintmax_t tail_bytes_;
+  std::uint64_t inode_ = 0;  ///< 0: no file was seen
+  std::uint64_t device_ = 0;
+  std::uintmax_t offset_ = 0;  ///< begins a line
+  bool skipping_ = false;      ///< `offset_` lies within a line, whose rest is skipped
+  std::string buffer_;
+};
 
 /// Follows the files of a run folder, and keeps the state of its run. Reads only: the run notices nothing, and may be
 /// in progress, have ended, or not have begun.

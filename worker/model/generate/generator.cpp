@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <optional>
 
 #include <psring/common/base/error.h>
 #include <psring/ring/process_group.h>
