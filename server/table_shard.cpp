@@ -4,7 +4,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/optim/rows/row_hash.h>
-#include <psring/server/answers.h>
+#include <psring/server/requests.h>
 #include <psring/server/table_shard.h>
 
 namespace psring::server {
