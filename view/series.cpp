@@ -15,7 +15,7 @@
 namespace psring::view {
 namespace {
 
-constexpr std::size_t kMostPoints = 200;
+constexpr std::size_t kMostLagPoints = 200;
 
 using Steps = std::vector<StepEnd>;                            ///< of one worker, in order
 using Points = std::vector<std::pair<double, std::uint64_t>>;  ///< time and lag
@@ -50,7 +50,7 @@ double add_points(std::map<std::uint64_t, Steps>& workers, double begin, std::ma
 
 Json columns_of(const Points& points) {
   Json columns = {{"time_s", Json::array()}, {"lag", Json::array()}};
-  const std::size_t group = (points.size() + kMostPoints - 1) / kMostPoints;
+  const std::size_t group = (points.size() + kMostLagPoints - 1) / kMostLagPoints;
   for (std::size_t first = 0; first < points.size(); first += group) {
     const std::size_t end = std::min(first + group, points.size());
     std::uint64_t most = 0;
