@@ -104,16 +104,6 @@ void Shard::check_version(std::size_t piece, std::uint64_t wanted) const {
          stored.version);
 }
 
-std::string Shard::describe() const {
-  if (tables_.empty()) return store_.describe();
-  return fmt::format("{}, {} rows of tables", store_.describe(), tables_.rows());
-}
-
-void Shard::check_tables(const FrameHeader& header) const {
-  check_worker(options_, header);
-  if (layout_bytes_.empty()) fail(ErrorKind::protocol, "{} before any layout", to_string(header.type));
-}
-
 void Shard::on_pull(Message& message, Answers& answers) {
   const std::size_t piece = check_request(message);
   const FrameHeader& header = message.header;
@@ -130,11 +120,6 @@ void Shard::on_leave(const FrameHeader& header, Answers& answers) {
   if (!options_.consistency.each_push_updates) fail(ErrorKind::protocol, "nobody leaves under bsp");
   clocks_.leave(header.sender_rank);
   for (std::size_t piece = 0; piece < store_.pieces().size(); ++piece) answer_pulls(piece, answers);
-}
-
-void Shard::on_verdict(const Message& message, Answers& answers) {
-  if (!options_.needs_verdict()) fail(ErrorKind::protocol, "a verdict that nobody asked for");
-  carry_out(step_.on_message(message, answers), answers);
 }
 
 /// Answers the pulls of a piece that can be answered now; the others go on waiting.

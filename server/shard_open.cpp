@@ -7,6 +7,7 @@
 #include <psring/server/host_applier.h>
 #include <psring/server/requests.h>
 #include <psring/server/shard.h>
+
 namespace psring::server {
 
 using net::FrameHeader;
@@ -105,6 +106,16 @@ void Shard::on_initial(const Message& message, Answers& answers) {
   begin_with(piece, ConstElements(message.payload.data(), stored.piece.range.size(), DType::f32).as<float>());
   store_.set_initialised(piece);
   answer_pulls(piece, answers);
+}
+
+std::string Shard::describe() const {
+  if (tables_.empty()) return store_.describe();
+  return fmt::format("{}, {} rows of tables", store_.describe(), tables_.rows());
+}
+
+void Shard::check_tables(const FrameHeader& header) const {
+  check_worker(options_, header);
+  if (layout_bytes_.empty()) fail(ErrorKind::protocol, "{} before any layout", to_string(header.type));
 }
 
 }  // namespace psring::server

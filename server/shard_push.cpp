@@ -322,4 +322,9 @@ void Shard::finish_update(std::size_t piece, Answers& answers) {
   answer_pulls(piece, answers);
 }
 
+void Shard::on_verdict(const Message& message, Answers& answers) {
+  if (!options_.needs_verdict()) fail(ErrorKind::protocol, "a verdict that nobody asked for");
+  carry_out(step_.on_message(message, answers), answers);
+}
+
 }  // namespace psring::server

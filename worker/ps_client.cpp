@@ -4,7 +4,7 @@
 
 #include <psring/common/base/error.h>
 #include <psring/common/device/arena.h>
-#include <psring/worker/exchange/served_tables.h>
+#include <psring/worker/exchange/tables.h>
 #include <psring/worker/ps_client.h>
 
 namespace psring::worker {
@@ -12,7 +12,7 @@ namespace psring::worker {
 std::size_t lent_bytes(const Layout& layout) {
   const std::size_t gradient_bytes = layout.elements() * size_bytes(layout.gradient_type);
   std::size_t rows = 0;
-  for (const TableLayout& table : layout.tables) rows += ServedTables::lent_bytes(table);
+  for (const TableLayout& table : layout.tables) rows += lent_bytes(table);
   return layout.parameter_bytes() + 2 * gradient_bytes + rows + 3 * (layout.units.size() + 1) * Arena::kAlignment;
 }
 

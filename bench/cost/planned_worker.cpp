@@ -10,6 +10,7 @@
 #include <psring/optim/device_applier.h>
 #include <psring/worker/exchange/mesh_groups.h>
 #include <psring/worker/exchange/planned.h>
+#include <psring/worker/exchange/server_link.h>
 #include <psring/worker/exchange/shared_tensors.h>
 #include <psring/worker/walk.h>
 

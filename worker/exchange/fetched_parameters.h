@@ -9,9 +9,6 @@
 
 namespace psring::worker {
 
-class Servers;
-class Workers;
-
 /// The source from which whole units are fetched.
 class UnitSource {
  public:
@@ -33,9 +30,9 @@ class UnitSource {
 };
 
 /// Each worker keeps its own range of every unit, and all-gathers the unit from the owners.
-std::unique_ptr<UnitSource> make_worker_source(const Plan& plan, const World& world, Workers& workers);
+std::unique_ptr<UnitSource> make_worker_source(const Plan& plan, const World& world, class Workers& workers);
 /// The servers own all ranges, and the unit is pulled from them.
-std::unique_ptr<UnitSource> make_server_source(const Plan& plan, const World& world, Servers& servers);
+std::unique_ptr<UnitSource> make_server_source(const Plan& plan, const World& world, class Servers& servers);
 
 /// Units that are whole only while a pass needs them (stage 3): fetched before the pass acquires them, --prefetch units
 /// ahead, and dropped when it releases them; with --reshard-after-forward off, a unit that backward needs stays until

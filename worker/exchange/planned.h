@@ -4,9 +4,10 @@
 
 #include <psring/common/device/device.h>
 #include <psring/optim/device_applier.h>
-#include <psring/worker/exchange/server_link.h>
 
 namespace psring::worker {
+
+class ServerLink;
 
 /// Ability of a device: it belongs to a worker that is only planned (bench/cost). Its memory has addresses alone,
 /// work on it takes no time but for updates, and nothing waits in a queue.

@@ -1,14 +1,49 @@
 #include <algorithm>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include <psring/common/base/error.h>
 #include <psring/common/proc/job.h>
 #include <psring/worker/data/key_counts.h>
 #include <psring/worker/exchange/local_tables.h>
-#include <psring/worker/exchange/served_tables.h>
+#include <psring/worker/exchange/table_batch.h>
 #include <psring/worker/ps_client.h>
 
 namespace psring::worker {
+namespace {
+
+constexpr std::size_t kBatches = 2;
+
+/// Tables at servers, bsp. A batch's rows are pulled by their keys; their gradients are pushed in the same order.
+/// Batches take turns in two memories: servers read the gradients of a step where they lie, until its rows in the next
+/// version have come.
+class ServedTables final : public Tables {
+ public:
+  ServedTables(const Plan& plan, const World& world, bool opens);
+
+  void start() override;
+
+  void fetch(std::span<const KeyBatch> keys, Step step, std::size_t virtual_worker, RowUse use) override;
+  TableView view(TableId table, Range bags) override { return batch(table).view(bags); }
+  void acquire(TableId table) override;
+  void grad_ready(TableId table) override;
+  void finish(Step /*step*/) override {}
+  void quiesce() override;
+  Nanoseconds waited() const override { return waited_; }
+  void predict(const KeyCounts& counts, Prediction& sum) const override;
+
+ private:
+  TableBatch& batch(TableId table) { return *batches_[table][turn_]; }
+  void wait(const auto& what);
+
+  const Plan& plan_;
+  const World& world_;
+  const bool opens_;
+  std::vector<std::vector<std::unique_ptr<TableBatch>>> batches_;  ///< by table
+  std::size_t turn_ = 0;
+  Nanoseconds waited_{0};
+};
 
 ServedTables::ServedTables(const Plan& plan, const World& world, bool opens)
     : plan_(plan), world_(world), opens_(opens) {
@@ -115,5 +150,13 @@ void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
     if (!known) memory.erase(Category::communication);
   sum.server_memory = *std::ranges::max_element(servers, {}, total);
 }
+
+}  // namespace
+
+std::unique_ptr<Tables> make_served_tables(const Plan& plan, const World& world, bool opens) {
+  return std::make_unique<ServedTables>(plan, world, opens);
+}
+
+std::size_t lent_bytes(const TableLayout& table) { return kBatches * TableBatch::lent_bytes(table); }
 
 }  // namespace psring::worker

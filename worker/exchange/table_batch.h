@@ -7,6 +7,7 @@
 #include <psring/common/device/buffer.h>
 #include <psring/worker/exchange/tables.h>
 #include <psring/worker/exchange/unique_keys.h>
+#include <psring/worker/model/layer.h>
 
 namespace psring::worker {
 

@@ -2,16 +2,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include <psring/worker/exchange/plan.h>
 #include <psring/worker/exchange/prediction.h>
-#include <psring/worker/model/layer.h>
 
 namespace psring::worker {
 
 class KeyCounts;
+struct TableView;
 
 /// An index in Model::tables and Layout::tables.
 using TableId = std::size_t;
@@ -54,5 +55,11 @@ class Tables {
   /// Adds what the run moves and books for rows.
   virtual void predict(const KeyCounts& counts, Prediction& sum) const = 0;
 };
+
+/// Tables at servers, bsp. `opens`: declares the tables to the servers, because no other part does. REQUIRES: plan and
+/// world outlive it.
+std::unique_ptr<Tables> make_served_tables(const Plan& plan, const World& world, bool opens = false);
+/// Returns the bytes of an arena that the batches of a table at servers take.
+std::size_t lent_bytes(const TableLayout& table);
 
 }  // namespace psring::worker

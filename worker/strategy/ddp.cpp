@@ -2,7 +2,7 @@
 #include <psring/optim/codec/power_sgd.h>
 #include <psring/worker/exchange/bucketed_gradients.h>
 #include <psring/worker/exchange/local_updates.h>
-#include <psring/worker/exchange/served_tables.h>
+#include <psring/worker/exchange/tables.h>
 #include <psring/worker/exchange/whole_parameters.h>
 #include <psring/worker/strategy/composition.h>
 #include <psring/worker/strategy/strategies.h>
@@ -26,7 +26,7 @@ std::unique_ptr<Strategy> make_ddp(const Plan& plan, const World& world) {
   parts.gradients = std::make_unique<BucketedGradients>(plan, world, *workers, Ownership(plan.layout),
                                                         make_averaging(plan, world, *workers));
   parts.updates = std::make_unique<LocalUpdates>(plan, world, *parts.parameters, *parts.gradients);
-  if (!plan.layout.tables.empty()) parts.tables = std::make_unique<ServedTables>(plan, world, true);
+  if (!plan.layout.tables.empty()) parts.tables = make_served_tables(plan, world, true);
   parts.peers = std::move(workers);
   return std::make_unique<Composition>(plan, world, std::move(parts));
 }

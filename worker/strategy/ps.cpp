@@ -2,8 +2,8 @@
 #include <psring/worker/exchange/fetched_parameters.h>
 #include <psring/worker/exchange/pulled_parameters.h>
 #include <psring/worker/exchange/pushed_gradients.h>
-#include <psring/worker/exchange/served_tables.h>
 #include <psring/worker/exchange/server_updates.h>
+#include <psring/worker/exchange/tables.h>
 #include <psring/worker/exchange/windowed_pushes.h>
 #include <psring/worker/strategy/composition.h>
 #include <psring/worker/strategy/strategies.h>
@@ -19,7 +19,7 @@ std::unique_ptr<Strategy> make_ps_on_servers(const Plan& plan, const World& worl
   parts.parameters = std::make_unique<PulledParameters>(plan, world, *servers);
   parts.gradients = std::make_unique<PushedGradients>(plan, world, *servers, Answer::parameters);
   parts.updates = std::make_unique<ServerUpdates>(plan, *servers);
-  if (!plan.layout.tables.empty()) parts.tables = std::make_unique<ServedTables>(plan, world);
+  if (!plan.layout.tables.empty()) parts.tables = make_served_tables(plan, world);
   parts.peers = std::move(servers);
   return std::make_unique<Composition>(plan, world, std::move(parts));
 }
