@@ -16,11 +16,11 @@ LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s]+)(\))")
 LANGUAGES = {"English": "", "中文": ".zh-CN"}
 
 # The guide's pages in the order of reading; the others follow by name.
-GUIDE = ("README", "training", "networks", "sharding", "parallelism", "memory", "planning", "asynchrony", "faults", "compression",
+GUIDE = ("README", "training", "networks", "sharding", "parallelism", "tables", "memory", "planning", "asynchrony", "faults", "compression",
          "precision", "generation", "gpus", "several-hosts", "clusters", "clusters-kubernetes", "library", "pytorch",
          "pytorch-programs", "report", "live", "step", "run-folder", "reading", "reference")
 TITLES = {"English": ("Lessons", "Exercises", "Guide", "Reference"), "中文": ("课程", "练习", "指南", "参考")}
-DESIGN = ("idea", "house", "loop", "promises", "command-line", "speed", "dependencies", "glossary")
+DESIGN = ("idea", "house", "loop", "tables", "promises", "command-line", "speed", "dependencies", "glossary")
 RESULTS = ("training", "exchange", "strategies", "asynchrony", "compression", "faults", "watching", "on-a-gpu", "gpu", "pytorch",
            "generation", "predictions", "virtual-time")
 REFERENCE = ("docs/walk", "docs/design", *(f"docs/design/{page}" for page in DESIGN), "docs/formulas",
