@@ -95,6 +95,8 @@ std::string StepPredictor::obstacle(const Entry& entry) const {
     return "the cost model knows psring's own strategies only";
   if (entry.job.device != "cpu" && !sleeps(entry.job))
     return "a GPU's time to compute is not measured here; psring plan --tflops predicts such a job";
+  if (!app_.worker_registries().models.make(Spec::parse("--model", entry.job.model))->tables.empty())
+    return "the cost model does not know the rows of tables";
   const auto why = not_measured_.find(computing_of(on_hosts(entry)));
   return why == not_measured_.end() ? "" : why->second;
 }
