@@ -73,7 +73,7 @@ class Columns final : public CLI::Formatter {
 
 /// Returns the "NAME  HELP" lines of a registry as a list under a title.
 std::string list(const char* title, const std::string& lines) {
-  constexpr std::size_t kColumn = 18;
+  constexpr std::size_t kColumn = 20;
   std::string text = fmt::format("{}:\n", title);
   std::istringstream in(lines);
   for (std::string line; std::getline(in, line);) {

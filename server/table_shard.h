@@ -79,7 +79,7 @@ class TableShard {
     std::vector<std::deque<Pulled>> workers;  ///< at most two steps each
     std::vector<WaitingRows> waiting;
   };
-  /// What a table keeps for one worker.
+  /// The memory that a table keeps for one worker.
   struct WorkerMemory {
     std::size_t keys = 0;  ///< in lists and in waiting pulls
     Buffer answers;        ///< rows on their way to a worker whose memory this server has no access to

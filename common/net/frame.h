@@ -62,7 +62,7 @@ enum class FrameType : std::uint8_t {
   state = 26,        ///< relays any other frame that changes the server's state, or carries a part of that state
   replicated = 27,   ///< the follower has taken `version` frames
   acknowledge = 28,  ///< for reliable links: acknowledges frames if no other frame can carry the acknowledgement
-  // Of tables: `unit` counts them behind the units, and the range is one of buckets.
+  // Frames of tables: `unit` counts them behind the units, and the range is one of buckets.
   rows_pull = 29,  ///< requests rows at `version`: payload is their hashed keys, `micro` the elements of the answer
   rows = 30,       ///< answers rows_pull: payload is the rows, in the order of the keys
   rows_push = 31,  ///< payload is the gradients of the rows of the sender's pull of `step`, in its order

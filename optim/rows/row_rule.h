@@ -29,7 +29,7 @@ class RowRule {
   /// Floats of state of one row in each slot.
   virtual std::size_t slot_width(std::size_t width) const { return width; }
   virtual double default_lr() const = 0;
-  /// What a lazy rule does not do that the rule of the same name for dense parameters does; "" if both are alike.
+  /// Says how a lazy rule differs from the rule of the same name for dense parameters; "" if both are alike.
   virtual const char* difference() const { return ""; }
   /// `update.count`: the number of this update of the table, from 1.
   virtual void apply(const Update& update, std::size_t width, const Rows& rows) const = 0;

@@ -20,7 +20,7 @@ struct RowGradients {
   ConstElements gradients;  ///< [keys, width]
 };
 
-/// What an owner books for the keys of two steps of every worker, whose gradients are to come without keys.
+/// Returns the bytes that an owner books for the keys of two steps of every worker, whose gradients are to come without keys.
 constexpr std::size_t key_list_bytes(const TableLayout& table, std::size_t workers) {
   return 2 * workers * table.most_keys * sizeof(std::uint64_t);
 }
@@ -40,7 +40,7 @@ class TableRows {
     const RowRule* rule = nullptr;
     std::size_t most_bytes = 0;  ///< of records; more is refused
   };
-  /// What a number of rows books, beside the index, and the memory that a table always books as gradients.
+  /// The sizes of a record, and the memory that a table always books as gradients.
   static RecordMemory::Sizes record_sizes(std::size_t width, const RowRule& rule);
   static std::size_t scratch_bytes(std::size_t width, const RowRule& rule);
 
@@ -65,7 +65,7 @@ class TableRows {
   const Options options_;
   RowIndex index_;
   RecordMemory records_;
-  // Of up to kAtOnce rows, gathered into the first-level cache.
+  // Parts of up to kAtOnce rows, gathered into the first-level cache.
   Buffer scratch_;
   std::span<float> values_;
   std::span<float> gradients_;

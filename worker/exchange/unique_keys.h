@@ -18,7 +18,7 @@ class UniqueKeys {
   /// keys.size() <= most, and the outputs are as long.
   std::size_t find(std::span<const std::uint64_t> keys, std::span<std::uint64_t> unique,
                    std::span<std::uint32_t> places);
-  /// What `find` keeps in memory for batches of `most` keys.
+  /// The bytes that `find` keeps for batches of `most` keys.
   static std::size_t size_bytes(std::size_t most);
 
  private:
