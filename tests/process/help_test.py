@@ -57,7 +57,7 @@ class Help(ProgramTest):
             with self.subTest(command):
                 text = self.help("psring", command)
                 for strategy in STRATEGIES:
-                    self.assertRegex(text, rf"(?m)^  {strategy} +\S")
+                    self.assertRegex(text, rf"(?m)^  {strategy}\s+\S")
                 flat = " ".join(text.split())
                 self.assertIn("Keys: dim (1024), layers (4)", flat)  # gelu-mlp
                 for key in ("layers (blocks)", "dim (width)", "heads (of attention)", "context (tokens", "vocab (different"):
