@@ -206,7 +206,7 @@ TEST_CASE("claims beyond the bounds are refused before anything is allocated for
   Raw huge;
   huge.bytes.resize(kMaxPayloadBytes + 1);
   CHECK_THAT(refusal(huge), Catch::Contains("bytes"));
-  CHECK_THAT(refusal(Raw().number(1).number(2).number(1).number(0)), Catch::Contains("at most 1"));  // a flag
+  CHECK_THAT(refusal(Raw().number(1).number(4).number(1).number(0)), Catch::Contains("at most 3"));  // flags
 }
 
 TEST_CASE("the first difference of two layouts is named") {
