@@ -99,7 +99,8 @@ class ServerLife {
   bool finished() {
     if (live_) live_->set_updates(shard_->version());
     fault_.at(shard_->version());
-    if (!began_ && (shard_->elements() > 0 || !shard_->tables().empty())) began_ = {.at = member_.clock().now(), .processor_s = processor_seconds()};
+    if (!began_ && (shard_->elements() > 0 || !shard_->tables().empty()))
+      began_ = {.at = member_.clock().now(), .processor_s = processor_seconds()};
     member_.link().check();
     return member_.link().finished();
   }

@@ -132,7 +132,8 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
   own.rows = before + count;
   own.batch_step = header.step;
   own.batch_flags = header.flags;
-  if (pull.memory.empty() && count > 0) pull.memory = answer_memory(table, header.sender_rank, {before, before + count});
+  if (pull.memory.empty() && count > 0)
+    pull.memory = answer_memory(table, header.sender_rank, {before, before + count});
   piece.waiting.push_back(std::move(pull));
   answer(table, piece, answers);
 }

@@ -9,8 +9,8 @@
 namespace psring {
 
 /// The purpose of a buffer: the categories of the memory formulas. If a device computes, all categories count the
-/// device's memory, except `staging`: the host's copies of the data that the device sends and receives. `index`: where a
-/// table's rows lie, by key.
+/// device's memory, except `staging`: the host's copies of the data that the device sends and receives. `index`: where
+/// a table's rows lie, by key.
 enum class Category : std::uint8_t { parameters, gradients, optimizer, activations, communication, staging, index };
 
 inline constexpr std::size_t kCategories = 7;

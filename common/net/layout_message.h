@@ -20,7 +20,8 @@ struct LayoutMessage {
 std::vector<std::byte> encode(const LayoutMessage& message);
 
 /// Throws protocol if the bytes are not a valid message or exceed the limits: kMaxPayloadBytes, names of 256 bytes,
-/// 2^20 tensors, 8 dimensions, 2^16 ranges of a slice, 2^48 elements in total, 4,096 tables of width 8,192. make_layout computes the offsets.
+/// 2^20 tensors, 8 dimensions, 2^16 ranges of a slice, 2^48 elements in total, 4,096 tables of width 8,192. make_layout
+/// computes the offsets.
 LayoutMessage decode_layout(std::span<const std::byte> bytes);
 
 /// Names the first difference of two messages with different bytes: "unit 1 'layers.1': tensor 'layers.1.weight' is

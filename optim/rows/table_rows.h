@@ -20,7 +20,8 @@ struct RowGradients {
   ConstElements gradients;  ///< [keys, width]
 };
 
-/// Returns the bytes that an owner books for the keys of two steps of every worker, whose gradients are to come without keys.
+/// Returns the bytes that an owner books for the keys of two steps of every worker, whose gradients are to come without
+/// keys.
 constexpr std::size_t key_list_bytes(const TableLayout& table, std::size_t workers) {
   return 2 * workers * table.most_keys * sizeof(std::uint64_t);
 }

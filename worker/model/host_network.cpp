@@ -373,11 +373,10 @@ void HostNetwork::backward_layer(std::size_t layer, std::span<const ConstElement
   }
   InputGradients d_inputs(*this, layer, loan);
   const Inputs inputs(*this, layer, loan);
-  model_->layers[layer]->backward({*kernels_, lent, written, inputs.x(),
-                                   matrix(loan.read(activation(layer + 1)), layer + 1),
-                                   matrix(loan.read(gradient(layer + 1)), layer + 1), d_inputs.dx(), saved(layer),
-                                   loan.read(saved_activations(layer)), scratch(layer), inputs.all(), d_inputs.all(),
-                                   table_of(layer)});
+  model_->layers[layer]->backward(
+      {*kernels_, lent, written, inputs.x(), matrix(loan.read(activation(layer + 1)), layer + 1),
+       matrix(loan.read(gradient(layer + 1)), layer + 1), d_inputs.dx(), saved(layer),
+       loan.read(saved_activations(layer)), scratch(layer), inputs.all(), d_inputs.all(), table_of(layer)});
   d_inputs.finish();
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (gradients[i].values.type() == DType::f32 || !written[i].written()) continue;
