@@ -7,9 +7,9 @@
 
 #include <psring/bench/collectives.h>
 #include <psring/bench/contestants.h>
-#include <psring/bench/cost/fit.h>
 #include <psring/bench/host_team.h>
 #include <psring/bench/measure.h>
+#include <psring/bench/predict/fit.h>
 #include <psring/bench/report.h>
 #include <psring/common/base/error.h>
 #include <psring/common/base/standard_files.h>

@@ -5,9 +5,8 @@
 
 #include <fmt/format.h>
 
-#include <psring/bench/cost/fit.h>
-#include <psring/bench/cost/measure.h>
-#include <psring/bench/cost/measure_messages.h>
+#include <psring/bench/predict/fit.h>
+#include <psring/bench/predict/measure.h>
 #include <psring/cli/commands.h>
 #include <psring/cli/doctor_link.h>
 #include <psring/cli/fit_of_link.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <psring/bench/cost/fit.h>
+#include <psring/bench/predict/fit.h>
 #include <psring/cli/doctor_judge.h>
 
 namespace psring::cli {

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <utility>
 
-#include <psring/bench/cost/fitted_costs.h>
-#include <psring/bench/cost/reference_costs.h>
+#include <psring/bench/predict/fit.h>
+#include <psring/bench/predict/fitted_costs.h>
 #include <psring/cli/mesh_word.h>
 #include <psring/cli/plan_candidates.h>
 #include <psring/cli/plan_meshes.h>

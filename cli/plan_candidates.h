@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include <psring/bench/cost/fit.h>
-#include <psring/bench/cost/mesh.h>
-#include <psring/bench/cost/step_model.h>
+#include <psring/bench/predict/fit.h>
+#include <psring/bench/predict/mesh.h>
+#include <psring/bench/predict/step_model.h>
 #include <psring/cli/app.h>
 #include <psring/cli/fitting.h>
 #include <psring/cli/job_memory.h>

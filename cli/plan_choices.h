@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <psring/bench/cost/mesh.h>
+#include <psring/bench/predict/mesh.h>
 #include <psring/cli/mesh_word.h>
 #include <psring/common/proc/job.h>
 #include <psring/common/proc/options/values.h>

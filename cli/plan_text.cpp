@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include <psring/bench/cost/reference_costs.h>
+#include <psring/bench/predict/fit.h>
 #include <psring/cli/plan_text.h>
 #include <psring/cli/table_cells.h>
 #include <psring/cli/text_table.h>

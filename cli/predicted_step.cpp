@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <psring/bench/cost/fitted_costs.h>
-#include <psring/bench/cost/measure_messages.h>
+#include <psring/bench/predict/fitted_costs.h>
+#include <psring/bench/predict/measure.h>
 #include <psring/cli/job_memory.h>
 #include <psring/cli/plan_candidates.h>
 #include <psring/cli/predicted_step.h>

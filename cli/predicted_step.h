@@ -5,8 +5,8 @@
 #include <tuple>
 #include <vector>
 
-#include <psring/bench/cost/fit.h>
-#include <psring/bench/cost/measured_passes.h>
+#include <psring/bench/predict/fit.h>
+#include <psring/bench/predict/measure.h>
 #include <psring/cli/app.h>
 #include <psring/cli/comparison.h>
 #include <psring/common/net/link_shaping.h>

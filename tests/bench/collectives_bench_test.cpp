@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include <psring/bench/collective_call.h>
-#include <psring/bench/cost/fit.h>
+#include <psring/bench/predict/fit.h>
 #include <psring/ring/plan/tuning.h>
 #include <psring/tests/support/temporary_folder.h>
 

@@ -6,17 +6,17 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/bench/cost/closed_forms.h>
-#include <psring/bench/cost/fit.h>
-#include <psring/bench/cost/fitted_costs.h>
-#include <psring/bench/cost/measured_passes.h>
-#include <psring/bench/cost/reference_costs.h>
-#include <psring/bench/cost/stations.h>
-#include <psring/bench/cost/stragglers.h>
+#include <psring/bench/predict/closed_forms.h>
+#include <psring/bench/predict/fit.h>
+#include <psring/bench/predict/fitted_costs.h>
+#include <psring/bench/predict/measure.h>
+#include <psring/bench/predict/stations.h>
+#include <psring/bench/predict/step_model.h>
 #include <psring/common/base/error.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/ring/link/plans.h>
 #include <psring/ring/request.h>
+#include <psring/tests/support/step_bounds.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
 #include <psring/worker/model/mlp.h>
@@ -26,6 +26,7 @@ namespace psring::bench {
 namespace {
 
 using Catch::WithinRel;
+using namespace test;
 using Catch::Matchers::Contains;
 
 TEST_CASE("BytePS: the optimum lies between all-reduce and one server for each worker") {

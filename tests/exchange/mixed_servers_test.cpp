@@ -5,8 +5,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/bench/cost/closed_forms.h>
 #include <psring/tests/support/in_process_job.h>
+#include <psring/tests/support/step_bounds.h>
 #include <psring/tests/support/values.h>
 
 using namespace psring;
@@ -153,10 +153,10 @@ TEST_CASE("mixed: the busiest card carries the bytes of BytePS' optimum, fewer t
       guests += static_cast<double>(*worker.predicted.own_server_receives);
     }
     const double server_card = (static_cast<double>(*run.predicted.server_receives) - guests) / k;
-    const double optimum = bench::byteps_optimum_s(n, k, bytes, 1);
+    const double optimum = test::byteps_optimum_s(n, k, bytes, 1);
     CHECK(worker_card == Approx(optimum).epsilon(0.02));
     CHECK(server_card == Approx(optimum).epsilon(0.02));
-    CHECK(std::max(worker_card, server_card) < bench::byteps_optimum_s(n, 0, bytes, 1));  // all colocated
-    CHECK(std::max(worker_card, server_card) < bench::server_bound_s(n, k, bytes, 1));    // the standalone ones alone
+    CHECK(std::max(worker_card, server_card) < test::byteps_optimum_s(n, 0, bytes, 1));  // all colocated
+    CHECK(std::max(worker_card, server_card) < test::server_bound_s(n, k, bytes, 1));    // the standalone ones alone
   }
 }

@@ -7,7 +7,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/core.h>
 
-#include <psring/bench/cost/step_model.h>
+#include <psring/bench/predict/step_model.h>
 #include <psring/common/base/spec.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/tests/support/job_names.h>

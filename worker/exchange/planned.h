@@ -9,7 +9,7 @@ namespace psring::worker {
 
 class ServerLink;
 
-/// Ability of a device: it belongs to a worker that is only planned (bench/cost). Its memory has addresses alone,
+/// Ability of a device: it belongs to a worker that is only planned (bench/predict). Its memory has addresses alone,
 /// work on it takes no time but for updates, and nothing waits in a queue.
 class Planned {
  public:

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include <psring/bench/predict/planned_group.h>
+#include <psring/worker/exchange/server_link.h>
+
+namespace psring::bench {
+
+/// Time of computing: `factor` times that of the workload, and `more_s` in each pass of a layer.
+struct Pacing {
+  double factor = 1;
+  double more_s = 0;
+};
+
+/// A worker of a job in virtual time: the job's own strategy, walked through by worker::Walk as in training. Its group,
+/// its device and its network only let time pass: no tensor has memory. One worker stands for all workers of the same
+/// stage, which act alike.
+class PlannedWorker {
+ public:
+  /// Makes the link to the servers; empty: the strategy has none.
+  using MakeLink = std::function<std::unique_ptr<worker::ServerLink>(PlannedClock&)>;
+
+  /// `stage`: of the pipeline. REQUIRES: the job outlives the worker.
+  PlannedWorker(const TimedJob& job, std::size_t stage, const Pacing& pacing, const MakeLink& link = {});
+  ~PlannedWorker();
+
+  PlannedClock& clock();
+  void begin_step();
+  void forward();
+  void backward(std::size_t micro);
+  /// Sums the gradients of tensors that several stages hold, and hands them over.
+  void sum_shared();
+  void finish_step();
+
+ private:
+  struct State;
+  const std::unique_ptr<State> state_;
+};
+
+}  // namespace psring::bench

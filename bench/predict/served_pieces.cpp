@@ -1,0 +1,97 @@
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include <psring/bench/predict/served_pieces.h>
+#include <psring/optim/codec/compression.h>
+
+namespace psring::bench {
+namespace {
+
+constexpr double kMostWaves = 400;  // of a step; larger pieces than the real ones change the time of the last piece
+
+double share(const TimedJob& job, bool standalone, std::size_t unit) {
+  return static_cast<double>(job.work.layout.owned(unit, standalone ? 0 : job.job.standalone_servers()));
+}
+
+bool has(const TimedJob& job, bool standalone) {
+  return standalone ? job.job.standalone_servers() > 0 : job.job.standalone_servers() < job.job.servers;
+}
+
+/// Ratio of simulated to real piece size. In stages 2 and 3 a step exchanges each piece once for each
+/// micro-batch.
+double coarseness(const TimedJob& job) {
+  const double times = job.kind.at_owner ? static_cast<double>(job.job.accumulate) : 1;
+  double most = 1;
+  for (const bool standalone : {true, false}) {
+    double waves = 0;
+    for (std::size_t unit = 0; has(job, standalone) && unit < job.work.layout.units.size(); ++unit)
+      waves += std::ceil(share(job, standalone, unit) / static_cast<double>(job.work.layout.piece_elements));
+    most = std::max(most, waves * times / kMostWaves);
+  }
+  return most;
+}
+
+}  // namespace
+
+ServedPieces::ServedPieces(const TimedJob& job) {
+  const double coarse = coarseness(job);
+  for (const bool standalone : {true, false}) {
+    units_[standalone ? 0 : 1].resize(job.work.layout.units.size());
+    if (has(job, standalone)) add(job, standalone, coarse);
+  }
+  turns_.resize(job.work.layout.units.size());
+  for (std::size_t unit = 0; unit < turns_.size(); ++unit) order(unit);
+}
+
+void ServedPieces::add(const TimedJob& job, bool standalone, double coarse) {
+  const Layout& layout = job.work.layout;
+  const auto codec = optim::make_codec(job.job.compress, job.job.error_feedback);
+  const auto gradient = static_cast<double>(size_bytes(layout.gradient_type));
+  const bool updates = job.job.optimizer_on == "server";
+  const double answer = updates ? static_cast<double>(size_bytes(layout.parameter_type)) : gradient;
+  const double update_bytes =
+      update_bytes_per_element(job.job, job.costs.state_values, layout.parameter_type, layout.gradient_type);
+  const double update = updates ? update_bytes * job.costs.update_s_per_byte : 0;
+  const auto workers = static_cast<double>(job.job.local_reduce ? job.mesh.hosts : job.mesh.workers());
+  const auto piece = static_cast<double>(layout.piece_elements);
+  std::vector<ServedPiece>& pieces = pieces_[standalone ? 0 : 1];
+  for (std::size_t unit = 0; unit < layout.units.size(); ++unit) {
+    const std::size_t first = pieces.size();
+    const double whole = share(job, standalone, unit);
+    for (double done = 0; done < whole; done += piece * coarse) {
+      const double elements = std::min(whole - done, piece * coarse);
+      pieces.push_back({.unit = unit,
+                        .trained = layout.units[unit].trained,
+                        .pushed_bytes = codec ? static_cast<double>(codec->bytes(static_cast<std::size_t>(elements)))
+                                              : gradient * elements,
+                        .frames = std::ceil(elements / piece),
+                        .answer_bytes = answer * elements,
+                        .aggregate_s = elements * gradient * workers * job.costs.aggregate_s_per_byte,
+                        .update_s = elements * update});
+    }
+    units_[standalone ? 0 : 1][unit] = {first, pieces.size()};
+  }
+}
+
+/// By their position in the servers' shares (ClientProtocol).
+void ServedPieces::order(std::size_t unit) {
+  std::vector<Turn>& turns = turns_[unit];
+  for (const bool standalone : {true, false}) {
+    const auto [first, last] = of_unit(standalone, unit);
+    double whole = 0;
+    for (std::size_t piece = first; piece < last; ++piece) whole += of(standalone)[piece].answer_bytes;
+    double before = 0;
+    for (std::size_t piece = first; piece < last; ++piece) {
+      const double position = before / whole;
+      before += of(standalone)[piece].answer_bytes;
+      const auto same = std::find_if(turns.begin(), turns.end(), [&](const Turn& t) { return t.position == position; });
+      Turn& turn = same != turns.end() ? *same : turns.emplace_back();
+      turn.position = position;
+      (standalone ? turn.standalone : turn.colocated) = piece;
+    }
+  }
+  std::sort(turns.begin(), turns.end(), [](const Turn& a, const Turn& b) { return a.position < b.position; });
+}
+
+}  // namespace psring::bench

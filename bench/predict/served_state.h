@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include <psring/bench/predict/served_cards.h>
+
+namespace psring::bench {
+
+/// A worker, by its place in the list of a step's actions.
+struct ServedWorker {
+  bool begun = false;  ///< has asked for the initial values
+  std::uint32_t step = 0;
+  std::size_t next = 0;                       ///< action
+  bool waits = false;                         ///< for the answers that `next` names
+  std::vector<std::uint32_t> values_missing;  ///< by unit
+  std::vector<std::uint32_t> pushes_missing;  ///< by unit: acknowledgements
+};
+
+/// A piece at a server: a round of pushes, and the requests that wait for its next version.
+struct HeldPiece {
+  std::uint32_t version = 0;
+  std::size_t micro = 0;                                         ///< that is collected now
+  std::vector<std::uint32_t> pushes;                             ///< by micro-batch
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> waiting;  ///< workers and the versions that they asked for
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> unacknowledged;  ///< workers and micro-batches of pushes
+};
+
+/// A server: takes one frame after another.
+struct ServedServer {
+  bool busy = false;
+  double work_s = 0;  ///< in all
+  std::vector<HeldPiece> pieces;
+  std::deque<ServedFrame> inbox;
+  std::vector<ServedFrame> answers;  ///< that leave once the present work is done
+};
+
+}  // namespace psring::bench

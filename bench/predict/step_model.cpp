@@ -1,0 +1,137 @@
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include <psring/bench/predict/served_job.h>
+#include <psring/bench/predict/step_model.h>
+#include <psring/bench/predict/timed_pipeline.h>
+#include <psring/common/base/error.h>
+
+namespace psring::bench {
+
+double update_bytes_per_element(const JobOptions& job, std::size_t state_values, DType parameters, DType gradients) {
+  const bool master = job.master_copy && parameters != DType::f32;
+  const std::size_t floats = state_values + (master ? 1 : 0);
+  return static_cast<double>(size_bytes(gradients) + 2 * size_bytes(parameters) + 2 * floats * sizeof(float));
+}
+
+double crowding(const Mesh& mesh, const HostCosts& costs, std::size_t threads) {
+  if (costs.processors <= 0) return 1;
+  const std::size_t workers = costs.one_host ? mesh.workers() : mesh.workers_per_host;
+  return std::max(1.0, static_cast<double>(workers * threads) / costs.processors);
+}
+
+/// Frames of W workers come to P processors at the same moment: the first P wait for none, the last for W - P of them.
+FrameWork TimedJob::shared_work(double every_s) const {
+  return {.station = station(StepStation::processors),
+          .service_s = every_s / costs.processors,
+          .waits = std::max(0.0, 1 - costs.processors / static_cast<double>(mesh.workers())) / 2};
+}
+
+double TimedJob::update_s(double elements) const {
+  const Layout& layout = work.layout;
+  return elements * update_bytes_per_element(job, costs.state_values, layout.parameter_type, layout.gradient_type) *
+         costs.update_s_per_byte * crowding(mesh, costs, 1);
+}
+
+namespace {
+
+constexpr std::array<const char*, static_cast<std::size_t>(StepStation::count)> kNames{
+    "link within host", "worker link", "worker link", "server link", "server link", "server", "processors"};
+
+/// `computes`: the time that the stage with the most work computes.
+void name_bound(StepEstimate& step, const std::array<double, kNames.size()>& busy, double computes) {
+  std::size_t most = 0;
+  step.link_s = 0;
+  for (std::size_t station = 0; station < busy.size(); ++station) {
+    if (busy[station] > busy[most]) most = station;
+    if (station > static_cast<std::size_t>(StepStation::within) &&
+        station < static_cast<std::size_t>(StepStation::server))
+      step.link_s = std::max(step.link_s, busy[station]);
+  }
+  if (busy[most] >= step.step_s / 2 && busy[most] >= computes) {
+    step.bound = kNames[most];
+    step.bound_s = busy[most];
+  } else if (computes >= step.step_s / 2) {
+    step.bound = "compute";
+    step.bound_s = computes;
+  } else if (step.bubble >= 0.5) {
+    step.bound = "bubble";
+    step.bound_s = step.bubble * step.step_s;
+  } else {
+    step.bound = "latency";
+    step.bound_s = std::max(0.0, step.step_s - computes);
+  }
+}
+
+TimedPeriod period_of(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
+                      const Mesh& mesh, const HostCosts& costs, const Pacing& pacing) {
+  if (!kind.servers) return TimedPipeline(job, kind, stages, mesh, costs, pacing).play();
+  Stations unused(static_cast<std::size_t>(StepStation::count));
+  const TimedJob timed{job, kind, stages.front(), mesh, costs, unused};
+  return served_period(timed, worker_actions(timed, pacing));
+}
+
+/// Splits the step into computing, the bubble, and the communication that nothing hides: each the mean over the stages.
+/// Returns the time that the stage with the most work computes.
+double split_step(const TimedPeriod& period, std::span<const Workload> stages, double slowest, StepEstimate& estimate) {
+  const auto count = static_cast<double>(stages.size());
+  double most = 0;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    const double computes = stages[stage].compute_s() * slowest;
+    most = std::max(most, computes);
+    estimate.compute_s += computes / count;
+    estimate.bubble += period.waited_s[stage] / period.step_s / count;
+    estimate.exposed_s += std::max(0.0, period.step_s - computes - period.waited_s[stage]) / count;
+  }
+  return most;
+}
+
+}  // namespace
+
+StepEstimate estimate_step(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
+                           const Mesh& mesh, const HostCosts& costs) {
+  if (kind.servers && job.mesh().divides_model())
+    fail(ErrorKind::usage, "--strategy {} in a mesh: psring plan has no model of its time; use psring compare",
+         job.strategy);
+  // A planned worker's memory has addresses alone, as a GPU's has for the host.
+  if (!kind.on_device)
+    fail(ErrorKind::usage, "--strategy {}: its time has no model, because it may read values on the host",
+         job.strategy);
+  const double slowest =
+      expected_slowest(job) * (sleeps(job) ? 1 : expected_slowest(mesh.workers(), costs.deviation)) *
+      (sleeps(job) || costs.device ? 1 : crowding(mesh, costs, std::max<std::size_t>(1, job.threads)));
+  const double more_s = sleeps(job) ? costs.sleep_s : 0;
+  StepEstimate estimate;
+  TimedPeriod period;
+  const auto run = [&](double factor) {
+    period = period_of(job, kind, stages, mesh, costs, {factor, more_s});
+    estimate = {.step_s = period.step_s};
+    name_bound(estimate, period.busy_s, split_step(period, stages, slowest, estimate));
+  };
+  run(slowest);
+  // Communication takes memory and processors from computing, for the share of the step in which it runs.
+  if (costs.slowdown > 1 && !kind.one_worker && !sleeps(job))
+    run(slowest * (1 + (costs.slowdown - 1) * std::min(1.0, estimate.link_s / estimate.step_s)));
+  return estimate;
+}
+
+double least_step_s(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
+                    const Mesh& mesh) {
+  if (!kind.servers || job.colocated_servers() > 0 || job.mesh().divides_model()) return 0;
+  Stations unused(static_cast<std::size_t>(StepStation::count));
+  const HostCosts costs;
+  const TimedJob timed{job, kind, stages.front(), mesh, costs, unused};
+  const Layout& layout = stages.front().layout;
+  const DType type = job.optimizer_on == "server" ? layout.parameter_type : layout.gradient_type;
+  double pulled = 0;  // by a worker
+  for (const WorkerAction& action : worker_actions(timed, {}))
+    if (action.kind == WorkerAction::Kind::pull || action.pulls)
+      pulled += static_cast<double>(layout.units[action.unit].elements * size_bytes(type));
+  const net::LinkSpec& card = mesh.hosts > 1 ? mesh.between : mesh.within;
+  const double senders = mesh.hosts > 1 ? static_cast<double>(mesh.workers_per_host) : 1;
+  const double per_server = static_cast<double>(mesh.workers()) / static_cast<double>(job.servers);
+  return pulled * std::max(senders, per_server) * 8 / card.bits_per_second;
+}
+
+}  // namespace psring::bench
