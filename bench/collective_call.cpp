@@ -3,8 +3,8 @@
 #include <type_traits>
 
 #include <psring/bench/collective_call.h>
-#include <psring/common/base/error.h>
 #include <psring/common/base/half.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring::bench {
 namespace {

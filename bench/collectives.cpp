@@ -4,12 +4,12 @@
 #include <fmt/format.h>
 
 #include <psring/bench/collectives.h>
-#include <psring/bench/contestants.h>
 #include <psring/bench/measure.h>
+#include <psring/bench/peers/contestants.h>
 #include <psring/bench/report.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/json.h>
-#include <psring/common/base/standard_files.h>
+#include <psring/common/base/system/standard_files.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
 #include <psring/ring/element.h>
 
 namespace psring::bench {

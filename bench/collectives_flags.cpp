@@ -1,9 +1,9 @@
 #include <CLI/CLI.hpp>
 
 #include <psring/bench/collectives_flags.h>
-#include <psring/bench/rank_link.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/spec.h>
+#include <psring/bench/peers/rank_link.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/net/tcp/handshake.h>
 #include <psring/ring/element.h>

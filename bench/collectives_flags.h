@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <psring/bench/collectives.h>
-#include <psring/bench/psring_rank.h>
+#include <psring/bench/peers/psring_rank.h>
 
 namespace CLI {
 class App;

@@ -14,8 +14,8 @@
 
 #include <psring/bench/compute.h>
 #include <psring/bench/model_step.h>
-#include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/kernels.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/graph.h>

@@ -11,10 +11,10 @@
 #include <psring/bench/report.h>
 #include <psring/bench/step_observer.h>
 #include <psring/bench/timed_kernels.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/events.h>
 #include <psring/common/base/rng.h>
-#include <psring/common/base/standard_files.h>
+#include <psring/common/base/system/standard_files.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/buffer.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/device_applier.h>

@@ -6,7 +6,7 @@
 
 #include <psring/bench/host_team.h>
 #include <psring/bench/report.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/proc/role.h>
 #include <psring/ring/collectives.h>

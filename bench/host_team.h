@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <psring/bench/psring_rank.h>
+#include <psring/bench/peers/psring_rank.h>
 #include <psring/bench/timed_team.h>
 #include <psring/common/proc/role_options.h>
 

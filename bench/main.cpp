@@ -4,18 +4,18 @@
 #include <version.h>
 
 #include <psring/bench/collectives_flags.h>
-#include <psring/bench/exchange.h>
+#include <psring/bench/exchange/exchange.h>
+#include <psring/bench/exchange/push_pull.h>
 #include <psring/bench/gpu_step.h>
-#include <psring/bench/push_pull.h>
 #include <psring/bench/ring_training.h>
 #include <psring/bench/training.h>
 #include <psring/cli/app.h>
-#include <psring/cli/option_list.h>
-#include <psring/cli/parse.h>
+#include <psring/cli/options/option_list.h>
+#include <psring/cli/options/parse.h>
 #include <psring/common/base/allocator.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/spec.h>
-#include <psring/common/base/standard_files.h>
+#include <psring/common/base/system/standard_files.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/spec.h>
 
 using namespace psring;
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include <psring/bench/exchange.h>
-#include <psring/common/base/error.h>
+#include <psring/bench/exchange/exchange.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/buffer.h>
 #include <psring/optim/optimizer.h>
 

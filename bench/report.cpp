@@ -5,9 +5,9 @@
 #include <stdlib.h>
 
 #include <psring/bench/report.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
-#include <psring/common/base/processors.h>
+#include <psring/common/base/system/file.h>
+#include <psring/common/base/system/processors.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring::bench {
 namespace {

@@ -5,21 +5,21 @@
 
 #include <fmt/core.h>
 
-#include <psring/bench/processes.h>
+#include <psring/bench/peers/processes.h>
 #include <psring/bench/report.h>
 #include <psring/bench/ring_training.h>
 #include <psring/bench/step_observer.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/events.h>
-#include <psring/common/base/json.h>
-#include <psring/common/base/spec.h>
-#include <psring/common/base/standard_files.h>
+#include <psring/common/base/events/events.h>
+#include <psring/common/base/system/standard_files.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/common/net/host.h>
 #include <psring/ring/collectives.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/shm/world.h>
-#include <psring/worker/ps_client.h>
 #include <psring/worker/registries.h>
+#include <psring/worker/servers/ps_client.h>
 #include <psring/worker/strategy/strategies.h>
 #include <psring/worker/training.h>
 

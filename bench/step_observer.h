@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <psring/bench/report.h>
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/events.h>
 
 namespace psring::bench {
 

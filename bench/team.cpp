@@ -9,8 +9,8 @@
 
 #include <psring/bench/report.h>
 #include <psring/bench/team.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/text.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/text.h>
 #include <psring/common/net/unix_socket.h>
 
 namespace psring::bench {

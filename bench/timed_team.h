@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <psring/bench/rank_link.h>
+#include <psring/bench/peers/rank_link.h>
 
 namespace psring::bench {
 

@@ -4,17 +4,17 @@
 #include <fmt/core.h>
 
 #include <psring/bench/compute.h>
-#include <psring/bench/processes.h>
-#include <psring/bench/psring_link.h>
+#include <psring/bench/exchange/psring_link.h>
+#include <psring/bench/peers/processes.h>
 #include <psring/bench/report.h>
 #include <psring/bench/step_observer.h>
 #include <psring/bench/training.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/events.h>
-#include <psring/common/base/json.h>
-#include <psring/common/base/standard_files.h>
-#include <psring/worker/ps_client.h>
+#include <psring/common/base/events/events.h>
+#include <psring/common/base/system/standard_files.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
 #include <psring/worker/registries.h>
+#include <psring/worker/servers/ps_client.h>
 #include <psring/worker/training.h>
 
 namespace psring::bench {

@@ -6,13 +6,13 @@
 #include <fmt/format.h>
 
 #include <psring/bench/collectives.h>
-#include <psring/bench/contestants.h>
 #include <psring/bench/host_team.h>
 #include <psring/bench/measure.h>
+#include <psring/bench/peers/contestants.h>
 #include <psring/bench/predict/fit.h>
 #include <psring/bench/report.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/standard_files.h>
+#include <psring/common/base/system/standard_files.h>
+#include <psring/common/base/text/error.h>
 #include <psring/ring/plan/tuning.h>
 
 namespace psring::bench {

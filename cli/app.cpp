@@ -5,12 +5,12 @@
 
 #include <psring/cli/app.h>
 #include <psring/cli/commands.h>
-#include <psring/cli/help.h>
-#include <psring/cli/option_list.h>
-#include <psring/cli/parse.h>
+#include <psring/cli/options/help.h>
+#include <psring/cli/options/option_list.h>
+#include <psring/cli/options/parse.h>
 #include <psring/common/base/allocator.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/standard_files.h>
+#include <psring/common/base/system/standard_files.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring {
 namespace {

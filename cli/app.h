@@ -3,7 +3,7 @@
 #include <functional>
 #include <utility>
 
-#include <psring/common/base/registry.h>
+#include <psring/common/base/text/registry.h>
 #include <psring/optim/optimizers.h>
 #include <psring/server/aggregator.h>
 #include <psring/worker/registries.h>

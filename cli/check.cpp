@@ -12,11 +12,11 @@
 
 #include <psring/cli/check/exercises.h>
 #include <psring/cli/commands.h>
-#include <psring/cli/language.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
-#include <psring/common/base/standard_files.h>
+#include <psring/cli/options/language.h>
+#include <psring/common/base/system/file.h>
+#include <psring/common/base/system/standard_files.h>
 #include <psring/common/base/temporary_folder.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/signal_watch.h>
 #include <psring/view/page.h>
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <psring/cli/app.h>
-#include <psring/cli/flags.h>
+#include <psring/cli/options/flags.h>
 #include <psring/cli/output.h>
 #include <psring/common/net/frame.h>
 #include <psring/common/proc/signal_watch.h>

@@ -16,8 +16,8 @@
 #include <unistd.h>
 
 #include <psring/cli/output.h>
-#include <psring/common/base/poll.h>
-#include <psring/common/base/standard_files.h>
+#include <psring/common/base/system/poll.h>
+#include <psring/common/base/system/standard_files.h>
 #include <psring/common/proc/signal_watch.h>
 
 namespace psring::cli {

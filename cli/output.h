@@ -8,7 +8,7 @@
 #include <thread>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 
 namespace psring::cli {
 

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include <psring/cli/text_table.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring::cli {
 namespace {

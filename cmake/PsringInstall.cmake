@@ -12,23 +12,23 @@ set(PSRING_PUBLIC_HEADERS
   common/base/consistency.h
   common/base/dtype.h
   common/base/elements.h
-  common/base/error.h
-  common/base/extension.h
-  common/base/fd.h
-  common/base/file.h
+  common/base/text/error.h
+  common/base/system/extension.h
+  common/base/system/fd.h
+  common/base/system/file.h
   common/base/half.h
   common/base/host_device.h
   common/base/layout.h
   common/base/memory_ledger.h
   common/base/mesh.h
-  common/base/peer_name.h
+  common/base/text/peer_name.h
   common/base/pieces.h
   common/base/range.h
-  common/base/registry.h
+  common/base/text/registry.h
   common/base/rng.h
-  common/base/shared_cell.h
-  common/base/spec.h
-  common/base/events.h
+  common/base/system/shared_cell.h
+  common/base/text/spec.h
+  common/base/events/events.h
   common/device/arena.h
   common/device/buffer.h
   common/device/copy_queue.h
@@ -66,9 +66,9 @@ set(PSRING_PUBLIC_HEADERS
   ring/session.h
   ring/work.h
   server/aggregator.h
-  worker/client_protocol.h
-  worker/compressor.h
-  worker/error_feedback.h
+  worker/servers/client_protocol.h
+  worker/state/compressor.h
+  worker/state/error_feedback.h
   worker/data/csv.h
   worker/data/dataset.h
   worker/data/fingerprint.h
@@ -79,13 +79,13 @@ set(PSRING_PUBLIC_HEADERS
   worker/data/text.h
   worker/data/tokenizer/tokenizer.h
   worker/exchange/averaging.h
-  worker/exchange/coded_work.h
+  worker/exchange/workers/coded_work.h
   worker/exchange/fetch_schedule.h
   worker/exchange/fetched_parameters.h
-  worker/exchange/gathered_parameters.h
+  worker/exchange/workers/gathered_parameters.h
   worker/exchange/gradient_window.h
-  worker/exchange/host_sum.h
-  worker/exchange/late_updates.h
+  worker/exchange/servers/host_sum.h
+  worker/exchange/servers/late_updates.h
   worker/exchange/local_gradients.h
   worker/exchange/local_optimizer.h
   worker/exchange/local_updates.h
@@ -93,45 +93,45 @@ set(PSRING_PUBLIC_HEADERS
   worker/exchange/parts.h
   worker/exchange/plan.h
   worker/exchange/prediction.h
-  worker/exchange/pulled_parameters.h
-  worker/exchange/pushed_gradients.h
+  worker/exchange/servers/pulled_parameters.h
+  worker/exchange/servers/pushed_gradients.h
   worker/exchange/ready_units.h
-  worker/exchange/server_link.h
-  worker/exchange/server_updates.h
-  worker/exchange/servers.h
-  worker/exchange/shard_groups.h
-  worker/exchange/sharded_gradients.h
-  worker/exchange/shared_parameters.h
-  worker/exchange/tables.h
+  worker/exchange/servers/server_link.h
+  worker/exchange/servers/server_updates.h
+  worker/exchange/servers/servers.h
+  worker/exchange/workers/shard_groups.h
+  worker/exchange/workers/sharded_gradients.h
+  worker/exchange/mesh/shared_parameters.h
+  worker/exchange/tables/tables.h
   worker/exchange/transient_units.h
   worker/exchange/unit_order.h
   worker/exchange/whole_parameters.h
   worker/exchange/whole_units.h
-  worker/exchange/windowed_pushes.h
-  worker/exchange/workers.h
+  worker/exchange/servers/windowed_pushes.h
+  worker/exchange/workers/workers.h
   worker/inference.h
-  worker/model/batch_norm.h
+  worker/model/layers/batch_norm.h
   worker/model/check_gradients.h
   worker/model/conv_net.h
-  worker/model/convolution.h
-  worker/model/dropout.h
-  worker/model/gelu.h
+  worker/model/layers/convolution.h
+  worker/model/layers/dropout.h
+  worker/model/layers/gelu.h
   worker/model/generate/generator.h
   worker/model/generate/token_sampler.h
   worker/model/generate/weight_format.h
   worker/model/gpt.h
-  worker/model/gpt_layers.h
+  worker/model/layers/gpt_layers.h
   worker/model/graph.h
-  worker/model/joins.h
+  worker/model/layers/joins.h
   worker/model/layer.h
-  worker/model/linear.h
+  worker/model/layers/linear.h
   worker/model/loss.h
   worker/model/mlp.h
   worker/model/model.h
   worker/model/parallel/cross_entropy.h
   worker/model/parallel/tensor_part.h
   worker/model/safetensors.h
-  worker/ps_client.h
+  worker/servers/ps_client.h
   worker/registries.h
   worker/session.h
   worker/step_callback.h
@@ -140,7 +140,7 @@ set(PSRING_PUBLIC_HEADERS
   worker/strategy/strategies.h
   worker/strategy/strategy.h
   worker/strategy/strategy_kind.h
-  worker/table_protocol.h)
+  worker/tables/table_protocol.h)
 
 foreach(header ${PSRING_PUBLIC_HEADERS})
   get_filename_component(folder ${header} DIRECTORY)

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/block_codes.h>
 
 namespace psring::optim {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/loss_scaler.h>
 
 namespace psring::optim {

@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-#include <psring/common/base/registry.h>
+#include <psring/common/base/text/registry.h>
 #include <psring/optim/optimizer.h>
 
 namespace psring::optim {

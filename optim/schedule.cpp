@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numbers>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/schedule.h>
 
 namespace psring::optim {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <memory>
 
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/spec.h>
 
 namespace psring::optim {
 

@@ -1,4 +1,4 @@
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/operands.h>
 #include <psring/optim/rules.h>
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/block_codes.h>
 #include <psring/optim/state_memory.h>
 

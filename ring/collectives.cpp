@@ -2,7 +2,7 @@
 #include <numeric>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/ring/collectives.h>
 
 namespace psring::ring {

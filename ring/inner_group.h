@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/ring/process_group.h>
 #include <psring/ring/split.h>
 

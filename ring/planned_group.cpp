@@ -4,7 +4,7 @@
 #include <set>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/ring/hier/hierarchy.h>
 #include <psring/ring/link/plans.h>
 #include <psring/ring/planned_group.h>

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/events.h>
+#include <psring/common/base/text/error.h>
 #include <psring/ring/process_group.h>
 #include <psring/ring/request.h>
 #include <psring/ring/split.h>

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/ring/reduce_op.h>
 
 namespace psring::ring {

@@ -1,7 +1,7 @@
 #include <array>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/ring/reduce_op.h>
 
 namespace psring::ring {

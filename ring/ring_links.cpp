@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/net/reporting.h>
 #include <psring/common/net/unix_socket.h>

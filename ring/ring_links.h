@@ -8,10 +8,10 @@
 
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/base/deadline.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/net/tcp/channel.h>
-#include <psring/common/proc/control_messages.h>
+#include <psring/common/proc/control/control_messages.h>
 #include <psring/common/proc/data_links.h>
 #include <psring/ring/link/group.h>
 #include <psring/ring/process_group.h>

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <vector>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/server/aggregator.h>
 
 namespace psring::server {

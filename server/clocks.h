@@ -7,7 +7,7 @@
 
 #include <psring/server/shard_options.h>
 #include <psring/server/staleness.h>
-#include <psring/server/store.h>
+#include <psring/server/store/store.h>
 
 namespace psring::server {
 

@@ -1,9 +1,9 @@
 #include <psring/common/base/consistency.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/common/proc/mesh_servers.h>
 #include <psring/optim/job_optimizer.h>
-#include <psring/server/checkpoint.h>
 #include <psring/server/job_shard.h>
+#include <psring/server/store/checkpoint.h>
 
 namespace psring::server {
 

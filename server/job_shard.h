@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <memory>
 
-#include <psring/common/base/registry.h>
+#include <psring/common/base/text/registry.h>
 #include <psring/common/proc/job.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/optimizers.h>

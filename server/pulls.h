@@ -12,7 +12,7 @@
 #include <psring/common/base/range.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/net/frame.h>
-#include <psring/server/store.h>
+#include <psring/server/store/store.h>
 
 namespace psring::server {
 

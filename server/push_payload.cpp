@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/server/push_payload.h>
 
 namespace psring::server {

@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/rows/table_rows.h>
 #include <psring/optim/state_memory.h>
 #include <psring/server/requests.h>

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <string>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/layout.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/frame.h>
 #include <psring/common/net/outbox.h>
 #include <psring/common/net/transport.h>

@@ -1,24 +1,24 @@
 #include <memory>
 #include <optional>
 
-#include <psring/common/base/extension.h>
-#include <psring/common/base/json.h>
 #include <psring/common/base/parallel.h>
-#include <psring/common/base/run_delay.h>
-#include <psring/common/base/standard_files.h>
+#include <psring/common/base/system/extension.h>
+#include <psring/common/base/system/run_delay.h>
+#include <psring/common/base/system/standard_files.h>
+#include <psring/common/base/text/json.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/device.h>
 #include <psring/common/device/mapping.h>
 #include <psring/common/net/part_transport.h>
 #include <psring/common/net/reporting.h>
-#include <psring/common/proc/event_log.h>
 #include <psring/common/proc/fault.h>
-#include <psring/common/proc/live_log.h>
+#include <psring/common/proc/logs/event_log.h>
+#include <psring/common/proc/logs/live_log.h>
 #include <psring/common/proc/mesh_servers.h>
-#include <psring/server/checkpoint.h>
 #include <psring/server/job_shard.h>
 #include <psring/server/role.h>
 #include <psring/server/server.h>
+#include <psring/server/store/checkpoint.h>
 
 namespace psring::server {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <psring/common/base/registry.h>
+#include <psring/common/base/text/registry.h>
 #include <psring/common/proc/role.h>
 #include <psring/optim/optimizers.h>
 #include <psring/server/aggregator.h>

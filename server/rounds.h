@@ -7,7 +7,7 @@
 
 #include <psring/common/net/transport.h>
 #include <psring/server/shard_options.h>
-#include <psring/server/store.h>
+#include <psring/server/store/store.h>
 
 namespace psring::server {
 

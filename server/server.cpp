@@ -2,7 +2,7 @@
 #include <optional>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/outbox.h>
 #include <psring/server/server.h>
 

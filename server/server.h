@@ -3,7 +3,7 @@
 #include <functional>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/events.h>
 #include <psring/common/net/transport.h>
 #include <psring/server/replication.h>
 #include <psring/server/shard.h>

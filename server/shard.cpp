@@ -2,7 +2,7 @@
 #include <cstring>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/failed_frame.h>
 #include <psring/server/requests.h>
 #include <psring/server/shard.h>

@@ -15,15 +15,15 @@
 #include <psring/common/net/outbox.h>
 #include <psring/common/net/transport.h>
 #include <psring/optim/checkpoint/shard.h>
-#include <psring/server/applier.h>
 #include <psring/server/clocks.h>
 #include <psring/server/pulls.h>
 #include <psring/server/push_payload.h>
 #include <psring/server/rounds.h>
-#include <psring/server/save_request.h>
 #include <psring/server/shard_options.h>
 #include <psring/server/step_verdict.h>
-#include <psring/server/store.h>
+#include <psring/server/store/applier.h>
+#include <psring/server/store/save_request.h>
+#include <psring/server/store/store.h>
 #include <psring/server/table_shard.h>
 
 namespace psring::server {

@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <array>
 
-#include <psring/common/base/error.h>
-#include <psring/server/device_applier.h>
-#include <psring/server/host_applier.h>
+#include <psring/common/base/text/error.h>
 #include <psring/server/requests.h>
 #include <psring/server/shard.h>
+#include <psring/server/store/device_applier.h>
+#include <psring/server/store/host_applier.h>
 
 namespace psring::server {
 

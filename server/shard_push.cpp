@@ -4,14 +4,14 @@
 #include <utility>
 #include <vector>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/optimizer.h>
 #include <psring/optim/state_memory.h>
 #include <psring/optim/updater.h>
-#include <psring/server/applier.h>
 #include <psring/server/requests.h>
 #include <psring/server/shard.h>
-#include <psring/server/store.h>
+#include <psring/server/store/applier.h>
+#include <psring/server/store/store.h>
 #include <psring/server/verdict.h>
 
 namespace psring::server {

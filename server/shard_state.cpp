@@ -1,7 +1,7 @@
 // A shard's state between two steps: for checkpoints, for a new membership epoch, and frame by frame for its follower.
 #include <cstring>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/state_memory.h>
 #include <psring/server/requests.h>
 #include <psring/server/shard.h>

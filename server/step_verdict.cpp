@@ -2,7 +2,7 @@
 #include <cstring>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/updater.h>
 #include <psring/server/step_verdict.h>
 

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/server/requests.h>
 #include <psring/server/table_shard.h>

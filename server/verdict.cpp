@@ -2,7 +2,7 @@
 #include <string>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/server/verdict.h>
 
 namespace psring::server {

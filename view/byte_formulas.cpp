@@ -1,6 +1,6 @@
 #include <string>
 
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/json.h>
 #include <psring/view/byte_formulas.h>
 
 namespace psring::view {

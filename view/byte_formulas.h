@@ -1,7 +1,7 @@
 #pragma once
 
-#include <psring/common/base/json.h>
 #include <psring/common/base/layout.h>
+#include <psring/common/base/text/json.h>
 #include <psring/common/proc/job.h>
 #include <psring/worker/strategy/strategy_kind.h>
 

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/view/byte_formulas.h>
 #include <psring/view/collect.h>
 #include <psring/view/folders.h>

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include <psring/common/base/json.h>
-#include <psring/common/base/registry.h>
+#include <psring/common/base/text/json.h>
+#include <psring/common/base/text/registry.h>
 #include <psring/worker/registries.h>
 
 namespace psring::view {

@@ -2,12 +2,12 @@
 #include <cstddef>
 #include <vector>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
 #include <psring/view/job_layout.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/parallel/cut.h>
-#include <psring/worker/server_weights.h>
+#include <psring/worker/servers/server_weights.h>
 
 namespace psring::view {
 

@@ -2,8 +2,8 @@
 
 #include <optional>
 
-#include <psring/common/base/json.h>
 #include <psring/common/base/layout.h>
+#include <psring/common/base/text/json.h>
 #include <psring/common/proc/job.h>
 #include <psring/worker/registries.h>
 

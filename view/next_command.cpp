@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <regex>
 
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/json.h>
 #include <psring/view/next_command.h>
 
 namespace psring::view {

@@ -1,6 +1,6 @@
 #include <string_view>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/view/page.h>
 #include <psring/view/page_bytes.h>
 

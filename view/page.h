@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/json.h>
 
 namespace psring::view {
 
@@ -14,8 +14,8 @@ std::string report_page(const Json& document);
 /// as `report_page`.
 std::string step_page(const Json& document);
 
-/// Returns the page of `psring plan` as one HTML file that holds its rows and sweep (cli/plan_document.h); as safe as
-/// `report_page`.
+/// Returns the page of `psring plan` as one HTML file that holds its rows and sweep (cli/plan/plan_document.h); as safe
+/// as `report_page`.
 std::string plan_page(const Json& document);
 
 /// Returns the page of the live view, which asks its server for the state of docs/guide/live.md.

@@ -1,8 +1,8 @@
 #include <string>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
-#include <psring/common/base/text.h>
+#include <psring/common/base/system/file.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/text.h>
 #include <psring/view/records.h>
 
 namespace psring::view {

@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <vector>
 
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/json.h>
 
 namespace psring::view {
 

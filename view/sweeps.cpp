@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/view/sweeps.h>
 

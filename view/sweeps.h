@@ -1,6 +1,6 @@
 #pragma once
 
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/json.h>
 
 namespace psring::view {
 

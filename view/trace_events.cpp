@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/view/trace_events.h>
 
 namespace psring::view {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include <psring/common/base/event_reader.h>
+#include <psring/common/base/events/event_reader.h>
 
 namespace psring::view {
 

@@ -3,8 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
+#include <psring/common/base/system/file.h>
+#include <psring/common/base/text/error.h>
 #include <psring/view/trace_file.h>
 
 namespace psring::view {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/json.h>
 #include <psring/view/intervals.h>
 #include <psring/view/trace_events.h>
 #include <psring/view/trace_step.h>

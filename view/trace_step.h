@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/json.h>
 
 namespace psring::view {
 

@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <utility>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/memory_ledger.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/kernels.h>
 #include <psring/worker/inference.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/host_network.h>
-#include <psring/worker/model/layer_buffers.h>
+#include <psring/worker/model/layers/layer_buffers.h>
 #include <psring/worker/model/safetensors.h>
 
 namespace psring::worker {

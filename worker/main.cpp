@@ -1,4 +1,4 @@
-#include <psring/cli/role_main.h>
+#include <psring/cli/cluster/role_main.h>
 
 int main(int argc, char** argv) {
   const psring::App app;

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <utility>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/json.h>
-#include <psring/common/base/run_delay.h>
+#include <psring/common/base/system/run_delay.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
 #include <psring/worker/metrics.h>
 #include <psring/worker/training.h>
 

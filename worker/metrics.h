@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/events.h>
 #include <psring/common/proc/role.h>
 #include <psring/optim/schedule.h>
 

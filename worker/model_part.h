@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <vector>
 
+#include <psring/worker/exchange/mesh/stage_links.h>
 #include <psring/worker/exchange/plan.h>
-#include <psring/worker/exchange/stage_links.h>
 #include <psring/worker/model/network.h>
 #include <psring/worker/model/parallel/schedule.h>
 #include <psring/worker/train_setup.h>

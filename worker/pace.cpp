@@ -1,6 +1,6 @@
 #include <charconv>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/pace.h>
 
 namespace psring::worker {

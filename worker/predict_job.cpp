@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/job_plan.h>
 #include <psring/common/proc/role.h>
 #include <psring/ring/planned_group.h>

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include <psring/common/base/registry.h>
+#include <psring/common/base/text/registry.h>
 #include <psring/common/proc/job.h>
 #include <psring/worker/data/make_dataset.h>
 #include <psring/worker/model/model.h>

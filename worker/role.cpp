@@ -6,15 +6,15 @@
 #include <thread>
 #include <utility>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/mesh_part.h>
-#include <psring/common/base/standard_files.h>
+#include <psring/common/base/system/standard_files.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/part_transport.h>
 #include <psring/common/net/reporting.h>
-#include <psring/common/proc/event_log.h>
 #include <psring/common/proc/fault.h>
-#include <psring/common/proc/live_log.h>
+#include <psring/common/proc/logs/event_log.h>
+#include <psring/common/proc/logs/live_log.h>
 #include <psring/ring/nccl_group.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/session.h>
@@ -22,7 +22,7 @@
 #include <psring/worker/metrics.h>
 #include <psring/worker/model_part.h>
 #include <psring/worker/role.h>
-#include <psring/worker/server_weights.h>
+#include <psring/worker/servers/server_weights.h>
 #include <psring/worker/training.h>
 
 namespace psring::worker {

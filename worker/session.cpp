@@ -2,11 +2,11 @@
 #include <optional>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/proc/role.h>
-#include <psring/worker/ps_client.h>
+#include <psring/worker/servers/ps_client.h>
 #include <psring/worker/session.h>
 
 namespace psring::worker {

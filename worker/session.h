@@ -41,7 +41,7 @@ class Session {
   /// Pushes the step's gradient and pulls the resulting version, step + 1, in one round trip.
   void push_pull(std::uint64_t step, std::size_t unit = 0);
 
-  /// The same without waiting, for many units at once: <psring/worker/ps_client.h>.
+  /// The same without waiting, for many units at once: <psring/worker/servers/ps_client.h>.
   PsClient& client();
 
   /// Tells the job that this worker is done; the last call.

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/events.h>
 
 namespace psring::worker {
 

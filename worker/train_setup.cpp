@@ -2,21 +2,21 @@
 #include <numeric>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/device.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/proc/mesh_servers.h>
 #include <psring/optim/job_optimizer.h>
-#include <psring/worker/checkpoints.h>
 #include <psring/worker/data/first_samples.h>
 #include <psring/worker/data/sampler.h>
 #include <psring/worker/model/device/device_network.h>
 #include <psring/worker/model/generate/gpt_weights.h>
-#include <psring/worker/model/layer_buffers.h>
+#include <psring/worker/model/layers/layer_buffers.h>
 #include <psring/worker/model/parallel/cut.h>
 #include <psring/worker/model/safetensors.h>
-#include <psring/worker/server_weights.h>
-#include <psring/worker/table_setup.h>
+#include <psring/worker/servers/server_weights.h>
+#include <psring/worker/state/checkpoints.h>
+#include <psring/worker/tables/table_setup.h>
 #include <psring/worker/train_setup.h>
 
 namespace psring::worker {

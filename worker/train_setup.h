@@ -12,7 +12,7 @@
 #include <psring/optim/optimizers.h>
 #include <psring/optim/rows/row_rule.h>
 #include <psring/worker/data/make_dataset.h>
-#include <psring/worker/exchange/shared_tensors.h>
+#include <psring/worker/exchange/mesh/shared_tensors.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/model.h>
 #include <psring/worker/model/parallel/tensor_part.h>

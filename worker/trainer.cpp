@@ -3,8 +3,8 @@
 #include <limits>
 #include <utility>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/extension.h>
+#include <psring/common/base/system/extension.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/job.h>
 #include <psring/worker/trainer.h>
 

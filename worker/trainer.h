@@ -5,21 +5,21 @@
 #include <functional>
 #include <vector>
 
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/events.h>
 #include <psring/worker/data/dataset.h>
 #include <psring/worker/data/sampler.h>
-#include <psring/worker/exchange/shared_tensors.h>
-#include <psring/worker/exchange/stage_links.h>
-#include <psring/worker/model/layer_buffers.h>
+#include <psring/worker/exchange/mesh/shared_tensors.h>
+#include <psring/worker/exchange/mesh/stage_links.h>
+#include <psring/worker/model/layers/layer_buffers.h>
 #include <psring/worker/model/network.h>
 #include <psring/worker/model/parallel/schedule.h>
 #include <psring/worker/model/parallel/tensor_part.h>
 #include <psring/worker/not_finite.h>
 #include <psring/worker/pace.h>
-#include <psring/worker/row_batches.h>
-#include <psring/worker/scatter.h>
+#include <psring/worker/servers/scatter.h>
 #include <psring/worker/step_callback.h>
 #include <psring/worker/strategy/abilities.h>
+#include <psring/worker/tables/row_batches.h>
 #include <psring/worker/walk.h>
 
 namespace psring::worker {

@@ -1,9 +1,9 @@
 // The trainer's work between two steps: evaluation, checkpoints, and the program's callbacks.
 #include <algorithm>
 
-#include <psring/common/base/extension.h>
+#include <psring/common/base/system/extension.h>
 #include <psring/common/proc/job.h>
-#include <psring/worker/exchange/mesh_groups.h>
+#include <psring/worker/exchange/mesh/mesh_groups.h>
 #include <psring/worker/trainer.h>
 
 namespace psring::worker {

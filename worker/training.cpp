@@ -3,18 +3,18 @@
 #include <numeric>
 #include <utility>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/extension.h>
 #include <psring/common/base/pieces.h>
+#include <psring/common/base/system/extension.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/mesh_servers.h>
 #include <psring/optim/norm.h>
-#include <psring/worker/checkpoints.h>
-#include <psring/worker/exchange/tensor_sums.h>
+#include <psring/worker/exchange/mesh/tensor_sums.h>
 #include <psring/worker/exchange/whole_tensor.h>
 #include <psring/worker/model/device/device_network.h>
 #include <psring/worker/model/host_network.h>
 #include <psring/worker/model/safetensors.h>
 #include <psring/worker/model_part.h>
+#include <psring/worker/state/checkpoints.h>
 #include <psring/worker/training.h>
 
 namespace psring::worker {

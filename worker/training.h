@@ -12,17 +12,17 @@
 #include <psring/common/net/transport.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/optimizers.h>
-#include <psring/worker/compressor.h>
 #include <psring/worker/data/key_counts.h>
-#include <psring/worker/error_feedback.h>
-#include <psring/worker/exchange/shared_tensors.h>
-#include <psring/worker/exchange/stage_links.h>
-#include <psring/worker/kept_state.h>
+#include <psring/worker/exchange/mesh/shared_tensors.h>
+#include <psring/worker/exchange/mesh/stage_links.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/parallel/schedule.h>
-#include <psring/worker/ps_client.h>
 #include <psring/worker/registries.h>
-#include <psring/worker/scatter.h>
+#include <psring/worker/servers/ps_client.h>
+#include <psring/worker/servers/scatter.h>
+#include <psring/worker/state/compressor.h>
+#include <psring/worker/state/error_feedback.h>
+#include <psring/worker/state/kept_state.h>
 #include <psring/worker/train_setup.h>
 #include <psring/worker/trainer.h>
 

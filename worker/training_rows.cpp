@@ -5,7 +5,7 @@
 #include <psring/optim/norm.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/worker/model/safetensors.h>
-#include <psring/worker/row_batches.h>
+#include <psring/worker/tables/row_batches.h>
 #include <psring/worker/training.h>
 
 namespace psring::worker {

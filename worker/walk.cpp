@@ -1,5 +1,5 @@
-#include <psring/common/base/error.h>
-#include <psring/common/base/extension.h>
+#include <psring/common/base/system/extension.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/walk.h>
 
 namespace psring::worker {

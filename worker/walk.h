@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
+#include <psring/worker/exchange/mesh/shared_tensors.h>
 #include <psring/worker/exchange/plan.h>
-#include <psring/worker/exchange/shared_tensors.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/network.h>
 #include <psring/worker/strategy/strategy.h>

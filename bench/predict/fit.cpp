@@ -6,10 +6,10 @@
 #include <vector>
 
 #include <psring/bench/predict/fit.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
-#include <psring/common/base/processors.h>
-#include <psring/common/base/text.h>
+#include <psring/common/base/system/file.h>
+#include <psring/common/base/system/processors.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/text.h>
 #include <psring/common/device/processor.h>
 #include <psring/common/net/host.h>
 #include <psring/ring/plan/tuning.h>

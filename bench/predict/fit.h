@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/json.h>
 
 namespace psring::bench {
 

@@ -2,7 +2,7 @@
 
 #include <psring/bench/predict/fitted_costs.h>
 #include <psring/bench/predict/timed_job.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/spec.h>
 
 namespace psring::bench {
 namespace {

@@ -7,8 +7,8 @@
 #include <psring/bench/model_step.h>
 #include <psring/bench/predict/fitted_costs.h>
 #include <psring/bench/predict/measure.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/server/aggregator.h>
 #include <psring/worker/model/graph.h>
 

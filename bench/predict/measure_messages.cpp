@@ -12,9 +12,9 @@
 #include <psring/bench/model_step.h>
 #include <psring/bench/predict/measure.h>
 #include <psring/common/base/byte_ledger.h>
-#include <psring/common/base/error.h>
 #include <psring/common/base/memory_ledger.h>
-#include <psring/common/base/run_delay.h>
+#include <psring/common/base/system/run_delay.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/net/address.h>

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include <psring/bench/predict/planned_group.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/codec/power_sgd.h>
 #include <psring/ring/hier/hierarchy.h>
 #include <psring/ring/plan/algorithm.h>

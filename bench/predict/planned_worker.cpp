@@ -5,13 +5,13 @@
 #include <vector>
 
 #include <psring/bench/predict/planned_worker.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/device.h>
 #include <psring/optim/device_applier.h>
-#include <psring/worker/exchange/mesh_groups.h>
+#include <psring/worker/exchange/mesh/mesh_groups.h>
+#include <psring/worker/exchange/mesh/shared_tensors.h>
 #include <psring/worker/exchange/planned.h>
-#include <psring/worker/exchange/server_link.h>
-#include <psring/worker/exchange/shared_tensors.h>
+#include <psring/worker/exchange/servers/server_link.h>
 #include <psring/worker/walk.h>
 
 namespace psring::bench {

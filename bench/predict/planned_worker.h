@@ -5,7 +5,7 @@
 #include <span>
 
 #include <psring/bench/predict/planned_group.h>
-#include <psring/worker/exchange/server_link.h>
+#include <psring/worker/exchange/servers/server_link.h>
 
 namespace psring::bench {
 

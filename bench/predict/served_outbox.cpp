@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include <psring/bench/predict/served_outbox.h>
-#include <psring/worker/ps_client.h>
+#include <psring/worker/servers/ps_client.h>
 
 namespace psring::bench {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <psring/bench/predict/stations.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring::bench {
 

@@ -5,7 +5,7 @@
 #include <psring/bench/predict/served_job.h>
 #include <psring/bench/predict/step_model.h>
 #include <psring/bench/predict/timed_pipeline.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring::bench {
 

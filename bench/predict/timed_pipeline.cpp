@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include <psring/bench/predict/timed_pipeline.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/parallel/schedule.h>
 
 namespace psring::bench {

@@ -9,13 +9,13 @@
 #include <cxxabi.h>
 
 #include <psring/bench/predict/workload.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/spec.h>
-#include <psring/worker/exchange/stage_links.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/spec.h>
+#include <psring/worker/exchange/mesh/stage_links.h>
 #include <psring/worker/model/graph.h>
 #include <psring/worker/model/parallel/cut.h>
 #include <psring/worker/pace.h>
-#include <psring/worker/server_weights.h>
+#include <psring/worker/servers/server_weights.h>
 #include <psring/worker/train_setup.h>
 
 namespace psring::bench {

@@ -3,7 +3,7 @@
 #include <map>
 
 #include <psring/cli/check/answers.h>
-#include <psring/common/base/text.h>
+#include <psring/common/base/text/text.h>
 
 namespace psring::cli {
 namespace {

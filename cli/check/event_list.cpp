@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include <psring/cli/check/exercises.h>
-#include <psring/common/base/text.h>
+#include <psring/common/base/text/text.h>
 
 namespace psring::cli {
 namespace {

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <psring/cli/check/exercises.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
-#include <psring/common/base/text.h>
+#include <psring/common/base/system/file.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/text.h>
 
 namespace psring::cli {
 

@@ -11,8 +11,8 @@
 
 #include <psring/cli/app.h>
 #include <psring/cli/check/solution.h>
-#include <psring/cli/language.h>
-#include <psring/common/base/json.h>
+#include <psring/cli/options/language.h>
+#include <psring/common/base/text/json.h>
 #include <psring/view/step/source_texts.h>
 
 namespace psring::cli {

@@ -3,8 +3,8 @@
 
 #include <psring/cli/check/answers.h>
 #include <psring/cli/check/jobs.h>
-#include <psring/cli/job_memory.h>
-#include <psring/common/base/error.h>
+#include <psring/cli/train/job_memory.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring::cli {
 namespace {

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include <psring/cli/check/jobs.h>
-#include <psring/cli/job_memory.h>
-#include <psring/cli/resolve.h>
-#include <psring/cli/set_up.h>
-#include <psring/common/base/error.h>
+#include <psring/cli/options/resolve.h>
+#include <psring/cli/train/job_memory.h>
+#include <psring/cli/train/set_up.h>
+#include <psring/common/base/text/error.h>
 #include <psring/view/step/play.h>
 
 namespace psring::cli {

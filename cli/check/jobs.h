@@ -5,8 +5,8 @@
 
 #include <psring/cli/app.h>
 #include <psring/cli/check/exercise.h>
-#include <psring/cli/entries.h>
-#include <psring/common/base/json.h>
+#include <psring/cli/train/entries.h>
+#include <psring/common/base/text/json.h>
 #include <psring/common/proc/options/table.h>
 
 namespace psring::cli {

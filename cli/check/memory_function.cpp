@@ -3,7 +3,7 @@
 
 #include <psring/cli/check/exercises.h>
 #include <psring/cli/check/jobs.h>
-#include <psring/cli/memory_command.h>
+#include <psring/cli/memory/memory_command.h>
 
 namespace psring::cli {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <psring/cli/check/ranks.h>
 #include <psring/cli/check/references.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring::cli {
 namespace {

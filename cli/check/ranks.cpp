@@ -2,8 +2,8 @@
 #include <utility>
 
 #include <psring/cli/check/ranks.h>
-#include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/sim/simulated.h>
 #include <psring/common/proc/job.h>
 #include <psring/ring/link/group.h>

@@ -14,7 +14,7 @@
 #include <psring/cli/check/exercise.h>
 #include <psring/cli/check/exercises.h>
 #include <psring/common/base/clock.h>
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/events.h>
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/ring/inner_group.h>

@@ -19,10 +19,10 @@
 #include <unistd.h>
 
 #include <psring/cli/check/solution.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/fd.h>
-#include <psring/common/base/file.h>
-#include <psring/common/base/standard_files.h>
+#include <psring/common/base/system/fd.h>
+#include <psring/common/base/system/file.h>
+#include <psring/common/base/system/standard_files.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring::cli {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include <psring/cli/check/training.h>
-#include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring::cli {
 namespace {

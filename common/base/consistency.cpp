@@ -1,8 +1,8 @@
 #include <cmath>
 
 #include <psring/common/base/consistency.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/spec.h>
 
 namespace psring {
 

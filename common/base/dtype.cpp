@@ -1,7 +1,7 @@
 #include <array>
 
 #include <psring/common/base/dtype.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring {
 namespace {

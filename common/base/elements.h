@@ -7,9 +7,9 @@
 #include <vector>
 
 #include <psring/common/base/dtype.h>
-#include <psring/common/base/error.h>
 #include <psring/common/base/half.h>
 #include <psring/common/base/range.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring {
 

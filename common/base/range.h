@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring {
 

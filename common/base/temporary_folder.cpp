@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/temporary_folder.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring {
 

@@ -2,8 +2,8 @@
 #include <cstring>
 #include <iterator>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/range.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/arena.h>
 
 namespace psring {

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <span>
 
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 #include <psring/common/device/mapping.h>
 
 namespace psring {

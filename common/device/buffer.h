@@ -6,8 +6,8 @@
 #include <utility>
 
 #include <psring/common/base/elements.h>
-#include <psring/common/base/error.h>
 #include <psring/common/base/memory_ledger.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/arena.h>
 
 namespace psring {

@@ -10,8 +10,8 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/range.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/cpu_convolutions.h>
 
 namespace psring {

@@ -11,8 +11,8 @@
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/half.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/cpu_convolutions.h>
 #include <psring/common/device/kernels.h>
 

@@ -9,8 +9,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/range.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/mapping.h>
 
 namespace psring {

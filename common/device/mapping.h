@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <span>
 
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 
 namespace psring {
 

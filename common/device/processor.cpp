@@ -4,7 +4,7 @@
 
 #include <oneapi/dnnl/dnnl.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/processor.h>
 
 namespace psring {

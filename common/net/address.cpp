@@ -13,8 +13,8 @@
 #include <netdb.h>
 #include <sys/socket.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/address.h>
 
 namespace psring::net {

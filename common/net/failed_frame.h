@@ -1,6 +1,6 @@
 #pragma once
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/transport.h>
 
 namespace psring::net {

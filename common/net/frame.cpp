@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include <psring/common/base/crc32c.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/frame.h>
 
 namespace psring::net {

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include <psring/common/base/dtype.h>
-#include <psring/common/base/peer_name.h>
 #include <psring/common/base/range.h>
+#include <psring/common/base/text/peer_name.h>
 
 namespace psring::net {
 

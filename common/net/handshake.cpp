@@ -3,7 +3,7 @@
 
 #include <sodium.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/handshake.h>
 
 namespace psring::net {

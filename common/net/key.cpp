@@ -7,8 +7,8 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/text.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/text.h>
 #include <psring/common/net/key.h>
 
 namespace psring::net {

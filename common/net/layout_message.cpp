@@ -7,7 +7,7 @@
 
 #include <fmt/ranges.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/frame.h>
 #include <psring/common/net/layout_message.h>
 

@@ -16,8 +16,8 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/link_shaping.h>
 
 namespace psring::net {

@@ -8,8 +8,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/local_link.h>
 
 namespace psring::net {

@@ -1,6 +1,6 @@
 #include <optional>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/part_transport.h>
 
 namespace psring::net {

@@ -12,10 +12,10 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/fd.h>
 #include <psring/common/base/patience.h>
-#include <psring/common/base/processors.h>
+#include <psring/common/base/system/fd.h>
+#include <psring/common/base/system/processors.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/channel.h>
 
 namespace psring::net {

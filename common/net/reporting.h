@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/events.h>
 #include <psring/common/net/transport.h>
 
 namespace psring::net {

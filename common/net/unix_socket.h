@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 #include <psring/common/base/deadline.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 
 namespace psring::net {
 

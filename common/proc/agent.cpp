@@ -7,9 +7,9 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/agent.h>
-#include <psring/common/proc/control_link.h>
+#include <psring/common/proc/control/control_link.h>
 #include <psring/common/proc/local_cluster.h>
 #include <psring/common/proc/stop.h>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/proc/control_messages.h>
+#include <psring/common/proc/control/control_messages.h>
 #include <psring/common/proc/signal_watch.h>
 
 namespace psring {

@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/channel.h>
 #include <psring/common/net/shm/channel.h>

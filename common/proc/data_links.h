@@ -18,7 +18,7 @@
 #include <psring/common/net/transport.h>
 #include <psring/common/net/zmq/channel.h>
 #include <psring/common/net/zmq/zap.h>
-#include <psring/common/proc/control_messages.h>
+#include <psring/common/proc/control/control_messages.h>
 
 namespace psring::net {
 

@@ -2,7 +2,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/environment.h>
 
 namespace psring {

@@ -5,7 +5,7 @@
 #include <sstream>
 #include <string_view>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/fault.h>
 
 namespace psring {

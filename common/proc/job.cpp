@@ -1,10 +1,10 @@
 #include <charconv>
 #include <concepts>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/json.h>
-#include <psring/common/base/json_number.h>
-#include <psring/common/base/text.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
+#include <psring/common/base/text/json_number.h>
+#include <psring/common/base/text/text.h>
 #include <psring/common/proc/job.h>
 #include <psring/common/proc/options/table.h>
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/build_id.h>
-#include <psring/common/proc/control_messages.h>
+#include <psring/common/proc/control/control_messages.h>
 
 namespace psring::net {
 

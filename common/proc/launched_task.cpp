@@ -7,7 +7,7 @@
 
 #include <fmt/ranges.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/launched_task.h>
 #include <psring/common/proc/node_list.h>
 

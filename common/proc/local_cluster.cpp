@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/poll.h>
+#include <psring/common/base/system/poll.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/local_cluster.h>
 
 namespace psring {

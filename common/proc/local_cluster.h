@@ -12,7 +12,7 @@
 #include <sys/types.h>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 
 namespace psring {
 

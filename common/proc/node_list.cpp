@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/node_list.h>
 
 namespace psring {

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 
 namespace psring {
 

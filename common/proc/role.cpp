@@ -11,14 +11,14 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/json.h>
-#include <psring/common/base/standard_files.h>
+#include <psring/common/base/system/standard_files.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
 #include <psring/common/device/processor.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/host.h>
 #include <psring/common/proc/fault.h>
-#include <psring/common/proc/memory_log.h>
+#include <psring/common/proc/logs/memory_log.h>
 #include <psring/common/proc/role.h>
 #include <psring/common/proc/signal_relay.h>
 

@@ -11,9 +11,9 @@
 
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/base/deadline.h>
-#include <psring/common/base/error.h>
 #include <psring/common/base/memory_ledger.h>
-#include <psring/common/proc/control_link.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/proc/control/control_link.h>
 #include <psring/common/proc/data_links.h>
 #include <psring/common/proc/job.h>
 #include <psring/common/proc/role_options.h>

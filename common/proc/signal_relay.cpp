@@ -7,8 +7,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/standard_files.h>
+#include <psring/common/base/system/standard_files.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/signal_relay.h>
 
 namespace psring {

@@ -4,8 +4,8 @@
 #include <thread>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/fd.h>
-#include <psring/common/proc/control_link.h>
+#include <psring/common/base/system/fd.h>
+#include <psring/common/proc/control/control_link.h>
 #include <psring/common/proc/signal_watch.h>
 #include <psring/common/proc/stop.h>
 

@@ -9,8 +9,8 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/poll.h>
+#include <psring/common/base/system/poll.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/signal_watch.h>
 
 namespace psring {

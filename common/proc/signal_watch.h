@@ -9,7 +9,7 @@
 #include <signal.h>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 #include <psring/common/proc/stop.h>
 
 namespace psring {

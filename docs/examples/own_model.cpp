@@ -3,7 +3,7 @@
 #include <memory>
 
 #include <psring/cli/app.h>
-#include <psring/worker/model/linear.h>
+#include <psring/worker/model/layers/linear.h>
 #include <psring/worker/model/loss.h>
 
 using namespace psring::worker;

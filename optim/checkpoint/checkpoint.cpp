@@ -5,10 +5,10 @@
 #include <utility>
 
 #include <psring/common/base/crc32c.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
-#include <psring/common/base/json.h>
-#include <psring/common/base/json_number.h>
+#include <psring/common/base/system/file.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
+#include <psring/common/base/text/json_number.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 
 namespace psring::optim {

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <system_error>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
+#include <psring/common/base/system/file.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/folder.h>
 

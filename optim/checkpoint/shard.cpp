@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include <psring/common/base/crc32c.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/json.h>
-#include <psring/common/base/json_number.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
+#include <psring/common/base/text/json_number.h>
 #include <psring/optim/checkpoint/shard.h>
 #include <psring/optim/norm.h>
 

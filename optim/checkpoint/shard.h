@@ -7,9 +7,9 @@
 #include <vector>
 
 #include <psring/common/base/elements.h>
-#include <psring/common/base/file.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/base/range.h>
+#include <psring/common/base/system/file.h>
 
 namespace psring::optim {
 

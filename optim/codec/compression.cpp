@@ -6,8 +6,8 @@
 #include <numeric>
 #include <vector>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/optim/codec/codes.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/codec/power_sgd.h>

@@ -5,9 +5,9 @@
 #include <limits>
 #include <numeric>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/optim/codec/power_sgd.h>
 
 namespace psring::optim {

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <limits>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/range.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/rows/record_memory.h>
 
 namespace psring::optim {

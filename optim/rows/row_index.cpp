@@ -3,7 +3,7 @@
 
 #include <absl/container/flat_hash_map.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/rows/row_index.h>
 
 namespace psring::optim {

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/operands.h>
 #include <psring/optim/rows/row_rule.h>
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/optim/optimizer.h>
 
 namespace psring::optim {

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/rows/table_rows.h>
 
 namespace psring::optim {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/host.h>
 #include <psring/ring/cuda/communicator.h>
 #include <psring/ring/cuda/nccl_calls.h>

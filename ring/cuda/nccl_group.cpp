@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/cuda/device.h>
 #include <psring/common/device/cuda/handles.h>
 #include <psring/common/net/transport.h>

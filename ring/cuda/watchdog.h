@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/cuda/handles.h>
 #include <psring/common/device/device.h>
 #include <psring/ring/call.h>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/transport.h>
 #include <psring/ring/link/options.h>
 #include <psring/ring/link/thread.h>

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/ring/link/endpoint.h>
 #include <psring/ring/link/group.h>
 #include <psring/ring/link/plans.h>

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/events.h>
 #include <psring/ring/group_options.h>
 #include <psring/ring/plan/tuning.h>
 

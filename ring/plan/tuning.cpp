@@ -1,8 +1,8 @@
 #include <limits>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/json.h>
-#include <psring/common/base/text.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
+#include <psring/common/base/text/text.h>
 #include <psring/ring/plan/tuning.h>
 
 namespace psring::ring {

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include <psring/common/base/processors.h>
+#include <psring/common/base/system/processors.h>
 #include <psring/common/net/frame.h>
 #include <psring/ring/shm/endpoint.h>
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <psring/common/base/byte_ledger.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/ring/request.h>
 #include <psring/ring/shm/bells.h>
 #include <psring/ring/shm/control.h>

@@ -3,7 +3,7 @@
 
 #include <poll.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/shm/gate.h>
 #include <psring/common/net/shm/unix_handshake.h>
 #include <psring/ring/shm/control.h>

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <psring/common/base/deadline.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 #include <psring/common/net/handshake.h>
 #include <psring/common/net/refusals.h>
 #include <psring/ring/shm/world.h>

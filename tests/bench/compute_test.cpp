@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/bench/compute.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/mlp.h>
 
 using namespace psring;

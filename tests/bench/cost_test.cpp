@@ -12,7 +12,7 @@
 #include <psring/bench/predict/measure.h>
 #include <psring/bench/predict/stations.h>
 #include <psring/bench/predict/step_model.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/ring/link/plans.h>
 #include <psring/ring/request.h>
@@ -20,7 +20,7 @@
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
 #include <psring/worker/model/mlp.h>
-#include <psring/worker/server_weights.h>
+#include <psring/worker/servers/server_weights.h>
 
 namespace psring::bench {
 namespace {

@@ -1,8 +1,8 @@
 // Tests which resource bounds a step, with made-up figures: every outcome, and both sides of each limit.
 #include <catch2/catch.hpp>
 
-#include <psring/cli/bandwidth.h>
-#include <psring/cli/bound.h>
+#include <psring/cli/compare/bound.h>
+#include <psring/cli/plan/bandwidth.h>
 
 using namespace psring::cli;
 using Catch::Matchers::Contains;

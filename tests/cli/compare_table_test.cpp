@@ -6,9 +6,9 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include <psring/cli/compare_files.h>
-#include <psring/cli/compare_sections.h>
-#include <psring/cli/compare_table.h>
+#include <psring/cli/compare/compare_files.h>
+#include <psring/cli/compare/compare_sections.h>
+#include <psring/cli/compare/compare_table.h>
 #include <psring/tests/support/temporary_folder.h>
 
 using namespace psring;

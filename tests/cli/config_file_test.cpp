@@ -4,9 +4,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/cli/job_flags.h>
-#include <psring/cli/parse.h>
-#include <psring/common/base/error.h>
+#include <psring/cli/options/job_flags.h>
+#include <psring/cli/options/parse.h>
+#include <psring/common/base/text/error.h>
 #include <psring/tests/support/temporary_folder.h>
 
 namespace psring::cli {

@@ -5,10 +5,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/cli/doctor_judge.h>
-#include <psring/cli/doctor_link.h>
-#include <psring/common/base/control_group.h>
-#include <psring/common/base/error.h>
+#include <psring/cli/doctor/doctor_judge.h>
+#include <psring/cli/doctor/doctor_link.h>
+#include <psring/common/base/system/control_group.h>
+#include <psring/common/base/text/error.h>
 #include <psring/tests/support/temporary_folder.h>
 
 using namespace psring;

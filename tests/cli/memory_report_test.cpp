@@ -2,8 +2,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/cli/memory_report.h>
-#include <psring/common/base/error.h>
+#include <psring/cli/memory/memory_report.h>
+#include <psring/common/base/text/error.h>
 #include <psring/tests/support/temporary_folder.h>
 
 using namespace psring;

@@ -2,10 +2,10 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/cli/plan_crossings.h>
-#include <psring/cli/plan_sweep.h>
+#include <psring/cli/plan/plan_crossings.h>
+#include <psring/cli/plan/plan_sweep.h>
 #include <psring/cli/text_table.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring::cli {
 namespace {

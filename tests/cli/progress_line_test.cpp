@@ -1,7 +1,7 @@
 // The line that shows how far a run is: in every width the step and the time left are on it.
 #include <catch2/catch.hpp>
 
-#include <psring/cli/progress_line.h>
+#include <psring/cli/train/progress_line.h>
 
 using namespace psring::cli;
 using Catch::Matchers::Contains;

@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <nlohmann/json.hpp>
 
-#include <psring/cli/summary.h>
+#include <psring/cli/train/summary.h>
 #include <psring/tests/support/temporary_folder.h>
 
 using namespace psring;

@@ -5,11 +5,11 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/values.h>
-#include <psring/worker/compressor.h>
+#include <psring/worker/state/compressor.h>
 
 using namespace psring;
 using namespace psring::test;

@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/consistency.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/shard_cluster.h>
 #include <psring/tests/support/values.h>

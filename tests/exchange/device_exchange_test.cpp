@@ -8,7 +8,7 @@
 #include <catch2/catch.hpp>
 
 #include "device_jobs.h"
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/rounding.h>
 #include <psring/tests/support/temporary_folder.h>

@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/shm/link.h>
 #include <psring/tests/support/in_process_job.h>
 

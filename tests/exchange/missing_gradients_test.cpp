@@ -7,7 +7,7 @@
 
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/values.h>
-#include <psring/worker/model/linear.h>
+#include <psring/worker/model/layers/linear.h>
 #include <psring/worker/model/loss.h>
 
 using namespace psring;

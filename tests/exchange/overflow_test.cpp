@@ -13,8 +13,8 @@
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
-#include <psring/worker/compressor.h>
 #include <psring/worker/not_finite.h>
+#include <psring/worker/state/compressor.h>
 
 using namespace psring;
 using namespace psring::test;

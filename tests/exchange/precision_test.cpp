@@ -5,7 +5,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/elements.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/mixed.h>
 #include <psring/optim/norm.h>
 #include <psring/optim/rules.h>

@@ -10,9 +10,9 @@
 #include <psring/tests/support/rounding.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
-#include <psring/worker/checkpoints.h>
-#include <psring/worker/error_feedback.h>
 #include <psring/worker/registries.h>
+#include <psring/worker/state/checkpoints.h>
+#include <psring/worker/state/error_feedback.h>
 #include <psring/worker/training.h>
 
 using namespace psring;

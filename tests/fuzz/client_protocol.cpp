@@ -3,7 +3,7 @@
 
 #include <psring/tests/fuzz/frames.h>
 #include <psring/tests/support/shard_cluster.h>
-#include <psring/worker/client_protocol.h>
+#include <psring/worker/servers/client_protocol.h>
 
 using namespace psring;
 using namespace psring::net;

@@ -1,5 +1,5 @@
 // --config: lines of keys and values.
-#include <psring/cli/config_file.h>
+#include <psring/cli/options/config_file.h>
 #include <psring/tests/fuzz/files.h>
 
 using namespace psring;

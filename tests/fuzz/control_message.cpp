@@ -1,7 +1,7 @@
 // Control messages, between members and the coordinator: what is taken is written and read as the same again.
 #include <vector>
 
-#include <psring/common/proc/control_messages.h>
+#include <psring/common/proc/control/control_messages.h>
 #include <psring/tests/fuzz/input.h>
 
 using namespace psring;

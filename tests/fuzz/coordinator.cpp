@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include <psring/common/proc/coordinator.h>
+#include <psring/common/proc/coordinator/coordinator.h>
 #include <psring/tests/fuzz/input.h>
 
 using namespace psring;

@@ -7,7 +7,7 @@
 #include <zlib.h>
 
 #include <psring/common/base/crc32c.h>
-#include <psring/common/base/event_reader.h>
+#include <psring/common/base/events/event_reader.h>
 #include <psring/tests/fuzz/files.h>
 
 using namespace psring;

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 #include <psring/tests/fuzz/input.h>
 
 namespace psring::fuzz {

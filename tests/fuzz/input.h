@@ -10,7 +10,7 @@
 #include <span>
 #include <string_view>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring::fuzz {
 

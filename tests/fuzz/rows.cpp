@@ -2,7 +2,7 @@
 #include <psring/optim/rows/row_hash.h>
 #include <psring/tests/fuzz/frames.h>
 #include <psring/tests/support/shard_cluster.h>
-#include <psring/worker/table_protocol.h>
+#include <psring/worker/tables/table_protocol.h>
 
 using namespace psring;
 using namespace psring::net;

@@ -5,7 +5,7 @@
 
 #include <sys/socket.h>
 
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 #include <psring/tests/fuzz/input.h>
 
 namespace psring::fuzz {

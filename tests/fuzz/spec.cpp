@@ -1,5 +1,5 @@
 // Texts of the command line and of the job: names with arguments, sizes, links, endpoints.
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/proc/data_links.h>
 #include <psring/tests/fuzz/input.h>

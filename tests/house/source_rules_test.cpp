@@ -150,8 +150,8 @@ struct OneHome {
 };
 
 constexpr std::array kOneHome = {
-    OneHome{"fmt::print(", "", "out::print or out::error (common/base/standard_files.h): fmt::print throws"},
-    OneHome{"hardware_concurrency", "common/base/processors.cpp", "usable_processors() knows the CPU quota"},
+    OneHome{"fmt::print(", "", "out::print or out::error (common/base/system/standard_files.h): fmt::print throws"},
+    OneHome{"hardware_concurrency", "common/base/system/processors.cpp", "usable_processors() knows the CPU quota"},
     OneHome{"_SC_NPROCESSORS_CONF", "", "usable_processors() knows the CPU quota"},
 };
 
@@ -200,15 +200,15 @@ std::vector<std::string> long_sources(const Files& files, const std::set<std::st
 /// Sources that read the system's own files (/proc, /sys) with std::ifstream.
 const std::set<std::string> kSystemReaders = {"bench/report.cpp",
                                               "cli/check/solution.cpp",
-                                              "cli/doctor_checks.cpp",
-                                              "cli/doctor_network.cpp",
-                                              "cli/other_load.cpp",
-                                              "cli/tasks.cpp",
-                                              "common/base/control_group.cpp",
-                                              "common/base/run_delay.cpp",
+                                              "cli/doctor/doctor_checks.cpp",
+                                              "cli/doctor/doctor_network.cpp",
+                                              "cli/train/other_load.cpp",
+                                              "cli/train/tasks.cpp",
+                                              "common/base/system/control_group.cpp",
+                                              "common/base/system/run_delay.cpp",
                                               "common/device/processor.cpp",
                                               "common/net/host.cpp",
-                                              "common/proc/memory_log.cpp",
+                                              "common/proc/logs/memory_log.cpp",
                                               "view/live/run_files.cpp"};
 
 /// std::ifstream waits for the writer of a named pipe, and reads a folder as an empty file.
@@ -217,7 +217,8 @@ std::vector<std::string> unchecked_readers(const Files& files, const std::set<st
   for (const auto& [path, text] : files)
     if (is_cpp(path) && !path.starts_with("tests/") && !path.starts_with("docs/") && !system_readers.contains(path) &&
         text.find("std::ifstream") != std::string::npos)
-      wrong.push_back(path + " opens a file with std::ifstream: use common/base/file.h or common/base/text.h");
+      wrong.push_back(path +
+                      " opens a file with std::ifstream: use common/base/system/file.h or common/base/text/text.h");
   return wrong;
 }
 
@@ -234,7 +235,7 @@ TEST_CASE("files are opened by the functions that check what a path is") {
 TEST_CASE("product sources are short, and comments begin with a subject") {
   const Files files = read_files(PSRING_SOURCE);
   REQUIRE(files.size() > 700);
-  REQUIRE(files.contains("worker/model/linear.cpp"));
+  REQUIRE(files.contains("worker/model/layers/linear.cpp"));
   REQUIRE(files.contains("tests/house/source_rules_test.cpp"));
   REQUIRE(files.contains("scripts/format"));
   for (const std::string& generated : kGeneratedTables) CHECK(files.contains(generated));
@@ -248,15 +249,16 @@ TEST_CASE("output and the number of processors have one way each") {
   CHECK(second_ways({{"cli/a.cpp", "std::thread::hardware_concurrency()"}}).size() == 1);
   CHECK(second_ways({{"cli/a.cpp", "out::print(\"x\");"}}).empty());
   CHECK(second_ways({{"tests/a.cpp", "fmt::print(\"x\");"}}).empty());
-  CHECK(second_ways({{"common/base/processors.cpp", "std::thread::hardware_concurrency()"}}).empty());
+  CHECK(second_ways({{"common/base/system/processors.cpp", "std::thread::hardware_concurrency()"}}).empty());
 }
 
 TEST_CASE("formulas of dense parameters do not read tables") {
   const Files files = read_files(PSRING_SOURCE);
   for (const char* const path :
-       {"worker/exchange/prediction.cpp", "worker/exchange/servers_prediction.cpp", "worker/server_bytes.cpp",
-        "worker/exchange/workers.cpp", "worker/exchange/whole_units.cpp", "common/base/pieces.cpp", "server/store.cpp",
-        "worker/strategy/composition_prediction.cpp", "worker/server_weights.cpp", "cli/memory_formulas.cpp"}) {
+       {"worker/exchange/prediction.cpp", "worker/exchange/servers/servers_prediction.cpp",
+        "worker/servers/server_bytes.cpp", "worker/exchange/workers/workers.cpp", "worker/exchange/whole_units.cpp",
+        "common/base/pieces.cpp", "server/store/store.cpp", "worker/strategy/composition_prediction.cpp",
+        "worker/servers/server_weights.cpp", "cli/memory/memory_formulas.cpp"}) {
     CAPTURE(path);
     REQUIRE(files.contains(path));
     CHECK(files.at(path).find("tables") == std::string::npos);

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include <psring/common/base/crc32c.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/folder_lock.h>
+#include <psring/common/base/system/folder_lock.h>
+#include <psring/common/base/text/error.h>
 #include <psring/tests/support/checkpoints.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>

@@ -15,7 +15,7 @@
 #include <psring/common/device/buffer.h>
 #include <psring/common/device/device.h>
 #include <psring/optim/codec/compression.h>
-#include <psring/worker/compressor.h>
+#include <psring/worker/state/compressor.h>
 
 using namespace psring;
 

@@ -12,7 +12,7 @@
 #include <signal.h>
 
 #include <psring/cli/app.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/ring/collectives.h>
 #include <psring/ring/session.h>
 

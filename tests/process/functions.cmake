@@ -1,11 +1,12 @@
 # psring as its users run it: Python scripts (standard library only) that start the programs, one ctest test each, named
-# like its script unless that is given.
+# like its script unless that is given. They share the modules of this folder.
 find_package(Python3 3.9 COMPONENTS Interpreter)
 
 function(psring_process_test name)
   cmake_parse_arguments(ARG "" "SCRIPT" "LABELS" ${ARGN})
   if(NOT ARG_SCRIPT)
     set(ARG_SCRIPT ${name})
+    get_filename_component(name ${name} NAME)
   endif()
   if(Python3_Interpreter_FOUND)
     # -B: no folders of compiled scripts in the source tree.
@@ -13,7 +14,8 @@ function(psring_process_test name)
   else()
     set(command ${CMAKE_COMMAND} -E echo "SKIPPED: needs Python 3.9 or later")
   endif()
-  psring_add_test(${name} COMMAND ${command} LABELS ${ARG_LABELS} ENVIRONMENT PSRING_BIN=$<TARGET_FILE_DIR:psring>)
+  psring_add_test(${name} COMMAND ${command} LABELS ${ARG_LABELS} ENVIRONMENT
+                  PSRING_BIN=$<TARGET_FILE_DIR:psring> PYTHONPATH=${PSRING_TESTS_DIR}/process)
 endfunction()
 
 # A bounded share of what scripts/signals draws.

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <psring/cli/app.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/session.h>
 
 using namespace psring;

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pathlib
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -40,6 +41,12 @@ def arguments_of(pid):
         return pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
     except (FileNotFoundError, ProcessLookupError):
         return None
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def until(condition, what, limit=LIMIT):

@@ -4,8 +4,8 @@
 #include <stdexcept>
 
 #include <psring/cli/app.h>
-#include <psring/common/base/error.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/common/proc/job.h>
 #include <psring/worker/model/loss.h>
 #include <psring/worker/strategy/strategies.h>

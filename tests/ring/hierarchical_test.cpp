@@ -9,7 +9,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/byte_ledger.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/ring/hier/hierarchy.h>
 #include <psring/tests/support/ring_worlds.h>
 

@@ -11,7 +11,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/elements.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/device/device.h>
 #include <psring/ring/nccl_group.h>

@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/ring/planned_group.h>
 #include <psring/tests/support/ring_worlds.h>
 

@@ -10,7 +10,7 @@
 #include <catch2/catch.hpp>
 #include <fmt/format.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/options/table.h>
 #include <psring/ring/collectives.h>
 #include <psring/ring/plan/algorithm.h>

@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/registry.h>
+#include <psring/common/base/text/registry.h>
 #include <psring/server/aggregator.h>
 #include <psring/tests/support/values.h>
 

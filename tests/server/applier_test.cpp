@@ -5,9 +5,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/optim/norm.h>
-#include <psring/server/host_applier.h>
+#include <psring/server/store/host_applier.h>
 #include <psring/tests/support/shard_cluster.h>
 #include <psring/tests/support/values.h>
 

@@ -1,7 +1,7 @@
 // Clocks alone: lag, staleness, the slowest worker, workers that leave.
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/server/clocks.h>
 #include <psring/tests/support/shard_cluster.h>
 #include <psring/tests/support/values.h>

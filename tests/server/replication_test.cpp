@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/tests/support/cut_job.h>
 #include <psring/tests/support/values.h>
 

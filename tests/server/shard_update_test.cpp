@@ -1,7 +1,7 @@
 // A step of all shards, against the optimizer of one process that holds everything.
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/optim/schedule.h>
 #include <psring/tests/support/shard_cluster.h>
 #include <psring/tests/support/values.h>

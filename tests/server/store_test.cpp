@@ -1,8 +1,8 @@
 // Store alone: places, versions and memory of a shard's pieces.
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
-#include <psring/server/store.h>
+#include <psring/common/base/text/error.h>
+#include <psring/server/store/store.h>
 #include <psring/tests/support/shard_cluster.h>
 #include <psring/tests/support/values.h>
 

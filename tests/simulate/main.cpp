@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include <psring/common/base/processors.h>
+#include <psring/common/base/system/processors.h>
 #include <psring/tests/simulate/simulation.h>
 
 namespace {

@@ -9,7 +9,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/tests/simulate/simulation.h>
 #include <psring/tests/support/job_names.h>
 

@@ -1,7 +1,7 @@
 #include <stdexcept>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/registry.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/registry.h>
 #include <psring/common/proc/role.h>
 #include <psring/optim/optimizers.h>
 #include <psring/server/role.h>

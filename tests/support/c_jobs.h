@@ -8,7 +8,7 @@
 
 #include <psring/c.h>
 #include <psring/common/net/key.h>
-#include <psring/common/proc/coordinator_service.h>
+#include <psring/common/proc/coordinator/coordinator_service.h>
 #include <psring/common/proc/job.h>
 #include <psring/tests/support/temporary_folder.h>
 

@@ -10,10 +10,10 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/proc/control_link.h>
-#include <psring/common/proc/coordinator_process.h>
-#include <psring/common/proc/coordinator_service.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/proc/control/control_link.h>
+#include <psring/common/proc/coordinator/coordinator_process.h>
+#include <psring/common/proc/coordinator/coordinator_service.h>
 
 using namespace psring;
 using namespace psring::net;

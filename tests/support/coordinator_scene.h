@@ -9,7 +9,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/proc/coordinator.h>
+#include <psring/common/proc/coordinator/coordinator.h>
 
 namespace psring::test {
 

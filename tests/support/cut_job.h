@@ -14,7 +14,7 @@
 #include <psring/common/net/transport.h>
 #include <psring/server/replication.h>
 #include <psring/tests/support/shard_cluster.h>
-#include <psring/worker/client_protocol.h>
+#include <psring/worker/servers/client_protocol.h>
 
 namespace psring::test {
 

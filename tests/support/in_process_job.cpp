@@ -10,8 +10,8 @@
 #include <thread>
 #include <utility>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/parallel.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/data_links.h>
 #include <psring/common/proc/role.h>
 #include <psring/optim/job_optimizer.h>
@@ -19,9 +19,9 @@
 #include <psring/ring/link/group.h>
 #include <psring/ring/nccl_group.h>
 #include <psring/ring/shm/world.h>
-#include <psring/server/checkpoint.h>
 #include <psring/server/job_shard.h>
 #include <psring/server/server.h>
+#include <psring/server/store/checkpoint.h>
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/in_process_network.h>
 #include <psring/tests/support/shm_groups.h>

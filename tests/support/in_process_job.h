@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <psring/common/base/byte_ledger.h>
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/events.h>
 #include <psring/common/proc/job.h>
 #include <psring/worker/registries.h>
 #include <psring/worker/trainer.h>

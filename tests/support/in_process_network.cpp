@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/block_pool.h>
 #include <psring/tests/support/in_process_network.h>
 

@@ -8,7 +8,7 @@
 #include <psring/common/device/kernels.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/host_network.h>
-#include <psring/worker/model/layer_buffers.h>
+#include <psring/worker/model/layers/layer_buffers.h>
 
 namespace psring::test {
 

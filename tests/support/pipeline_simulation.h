@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/parallel/schedule.h>
 
 namespace psring::worker {

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include <psring/common/base/event_reader.h>
-#include <psring/common/base/event_recorder.h>
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/event_reader.h>
+#include <psring/common/base/events/event_recorder.h>
+#include <psring/common/base/events/events.h>
 #include <psring/tests/support/hand_clock.h>
 
 namespace psring::test {

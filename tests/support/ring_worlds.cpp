@@ -4,7 +4,7 @@
 #include <memory>
 #include <thread>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/sim/simulated.h>
 #include <psring/ring/hier/group.h>
 #include <psring/ring/link/group.h>

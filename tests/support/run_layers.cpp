@@ -2,7 +2,7 @@
 #include <cmath>
 #include <limits>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/tests/support/run_layers.h>
 
 namespace psring::test {

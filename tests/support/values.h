@@ -6,8 +6,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring::test {
 

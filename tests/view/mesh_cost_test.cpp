@@ -8,7 +8,7 @@
 #include <fmt/core.h>
 
 #include <psring/bench/predict/step_model.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/tests/support/job_names.h>
 #include <psring/view/step/simulated_job.h>

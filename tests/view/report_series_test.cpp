@@ -3,7 +3,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/json.h>
 #include <psring/view/series.h>
 #include <psring/view/trace_waits.h>
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/tests/support/recorded_events.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/view/trace_file.h>

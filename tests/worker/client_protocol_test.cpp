@@ -5,7 +5,7 @@
 #include <psring/common/device/arena.h>
 #include <psring/tests/support/shard_cluster.h>
 #include <psring/tests/support/values.h>
-#include <psring/worker/client_protocol.h>
+#include <psring/worker/servers/client_protocol.h>
 
 using namespace psring;
 using namespace psring::net;

@@ -9,8 +9,8 @@
 #include <psring/common/device/kernels.h>
 #include <psring/worker/model/check_gradients.h>
 #include <psring/worker/model/conv_net.h>
-#include <psring/worker/model/convolution.h>
 #include <psring/worker/model/flat_parameters.h>
+#include <psring/worker/model/layers/convolution.h>
 
 using namespace psring;
 using namespace psring::worker;

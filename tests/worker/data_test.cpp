@@ -10,9 +10,9 @@
 #include <sys/stat.h>
 #include <zlib.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/fd.h>
-#include <psring/common/base/file.h>
+#include <psring/common/base/system/fd.h>
+#include <psring/common/base/system/file.h>
+#include <psring/common/base/text/error.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/worker/data/first_samples.h>
 #include <psring/worker/data/idx.h>

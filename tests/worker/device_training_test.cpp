@@ -8,7 +8,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/events.h>
 #include <psring/common/device/device.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/worker/model/device/tensor_kernels.h>

@@ -6,7 +6,7 @@
 
 #include <psring/common/device/kernels.h>
 #include <psring/worker/model/check_gradients.h>
-#include <psring/worker/model/dropout.h>
+#include <psring/worker/model/layers/dropout.h>
 #include <psring/worker/model/mlp.h>
 
 using namespace psring;

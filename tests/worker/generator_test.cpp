@@ -19,10 +19,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/base/rng.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/tests/support/shm_groups.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/worker/model/generate/generator.h>

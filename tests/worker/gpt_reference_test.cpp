@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/tests/support/run_layers.h>
 #include <psring/worker/model/gpt.h>
 

@@ -5,16 +5,16 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/common/device/kernels.h>
 #include <psring/tests/support/run_layers.h>
-#include <psring/worker/model/attention.h>
 #include <psring/worker/model/check_gradients.h>
 #include <psring/worker/model/gpt.h>
 #include <psring/worker/model/host_network.h>
-#include <psring/worker/model/layer_norm.h>
-#include <psring/worker/model/vector_math.h>
+#include <psring/worker/model/layers/attention.h>
+#include <psring/worker/model/layers/layer_norm.h>
+#include <psring/worker/model/layers/vector_math.h>
 
 using namespace psring;
 using namespace psring::worker;

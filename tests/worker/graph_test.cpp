@@ -6,14 +6,14 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/tests/support/model_runner.h>
 #include <psring/worker/model/check_gradients.h>
 #include <psring/worker/model/conv_net.h>
 #include <psring/worker/model/gpt.h>
 #include <psring/worker/model/graph.h>
-#include <psring/worker/model/joins.h>
-#include <psring/worker/model/linear.h>
+#include <psring/worker/model/layers/joins.h>
+#include <psring/worker/model/layers/linear.h>
 #include <psring/worker/model/loss.h>
 #include <psring/worker/model/mlp.h>
 

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/optimizers.h>
 #include <psring/tests/support/model_runner.h>
 #include <psring/tests/support/temporary_folder.h>

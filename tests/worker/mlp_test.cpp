@@ -7,17 +7,17 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/kernels.h>
 #include <psring/tests/support/model_runner.h>
 #include <psring/tests/support/values.h>
-#include <psring/worker/model/batch_norm.h>
 #include <psring/worker/model/check_gradients.h>
 #include <psring/worker/model/flat_parameters.h>
-#include <psring/worker/model/gelu.h>
 #include <psring/worker/model/host_network.h>
-#include <psring/worker/model/linear.h>
+#include <psring/worker/model/layers/batch_norm.h>
+#include <psring/worker/model/layers/gelu.h>
+#include <psring/worker/model/layers/linear.h>
 #include <psring/worker/model/loss.h>
 #include <psring/worker/model/mlp.h>
 

@@ -6,9 +6,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/parallel.h>
 #include <psring/common/base/rng.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/generate/packed_matrix.h>
 
 using namespace psring;

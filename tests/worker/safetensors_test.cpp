@@ -8,8 +8,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
+#include <psring/common/base/text/error.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/worker/model/safetensors.h>
 

@@ -7,19 +7,19 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/kernels.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/tests/support/values.h>
 #include <psring/worker/data/criteo_like.h>
 #include <psring/worker/data/key_counts.h>
 #include <psring/worker/data/key_reader.h>
-#include <psring/worker/exchange/unique_keys.h>
+#include <psring/worker/exchange/tables/unique_keys.h>
 #include <psring/worker/model/auc.h>
 #include <psring/worker/model/dlrm.h>
 #include <psring/worker/model/embedding_bag.h>
 #include <psring/worker/model/loss.h>
-#include <psring/worker/table_protocol.h>
+#include <psring/worker/tables/table_protocol.h>
 
 using namespace psring;
 using namespace psring::worker;

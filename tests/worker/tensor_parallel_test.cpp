@@ -12,13 +12,13 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/tests/support/model_runner.h>
 #include <psring/tests/support/shm_groups.h>
 #include <psring/worker/model/check_gradients.h>
 #include <psring/worker/model/gpt.h>
-#include <psring/worker/model/linear.h>
+#include <psring/worker/model/layers/linear.h>
 #include <psring/worker/model/loss.h>
 #include <psring/worker/model/mlp.h>
 #include <psring/worker/model/parallel/cross_entropy.h>

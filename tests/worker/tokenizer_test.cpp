@@ -12,9 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/json.h>
 #include <psring/common/base/rng.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/worker/data/tokenizer/pretokenize.h>
 #include <psring/worker/data/tokenizer/tokenizer.h>

@@ -7,7 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <psring/common/base/poll.h>
+#include <psring/common/base/system/poll.h>
 #include <psring/common/net/tcp/socket.h>
 #include <psring/view/live/connections.h>
 

@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 
 namespace psring::view {
 

@@ -3,7 +3,7 @@
 
 #include <dlfcn.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/view/live/http.h>
 
 namespace psring::view {

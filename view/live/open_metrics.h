@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/json.h>
 
 namespace psring::view {
 

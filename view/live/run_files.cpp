@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
-#include <psring/common/base/fd.h>
-#include <psring/common/base/file.h>
+#include <psring/common/base/system/fd.h>
+#include <psring/common/base/system/file.h>
 #include <psring/view/live/run_files.h>
 
 namespace psring::view {

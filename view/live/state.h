@@ -11,8 +11,8 @@
 #include <vector>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/json.h>
 #include <psring/common/base/mesh.h>
+#include <psring/common/base/text/json.h>
 #include <psring/view/live/series.h>
 
 namespace psring::view {

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/tcp/socket.h>
 #include <psring/view/live/access.h>

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/json.h>
 #include <psring/ring/link/options.h>
 #include <psring/ring/plan/plan.h>
 #include <psring/ring/request.h>

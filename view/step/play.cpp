@@ -7,10 +7,10 @@
 
 #include <sodium.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
-#include <psring/common/base/json.h>
+#include <psring/common/base/system/file.h>
 #include <psring/common/base/temporary_folder.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/proc/fault.h>
 #include <psring/view/ownership.h>

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/json.h>
 #include <psring/view/step/simulated_job.h>
 #include <psring/worker/strategy/strategy_kind.h>
 

@@ -1,8 +1,8 @@
 #include <tuple>
 #include <utility>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
 #include <psring/view/step/scene.h>
 #include <psring/view/step/simulated_links.h>
 

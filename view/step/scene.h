@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include <psring/common/base/json.h>
 #include <psring/common/base/layout.h>
+#include <psring/common/base/text/json.h>
 #include <psring/view/step/collective_plans.h>
 #include <psring/view/step/scene_sources.h>
 #include <psring/view/step/simulated_job.h>

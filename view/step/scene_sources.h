@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/json.h>
 
 namespace psring::view {
 

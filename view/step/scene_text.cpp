@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/json.h>
 #include <psring/view/step/scene_text.h>
 
 namespace psring::view {

@@ -4,7 +4,7 @@
 
 #include <signal.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/view/step/simulated_control.h>
 
 namespace psring::view {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include <psring/common/net/sim/simulated.h>
-#include <psring/common/proc/coordinator.h>
+#include <psring/common/proc/coordinator/coordinator.h>
 #include <psring/common/proc/job.h>
 
 namespace psring::view {

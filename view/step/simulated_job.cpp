@@ -3,7 +3,7 @@
 
 #include <signal.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/view/step/simulated_job.h>
 #include <psring/view/step/simulation.h>
 

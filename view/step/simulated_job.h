@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/events.h>
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/net/sim/simulated.h>
 #include <psring/common/proc/job.h>

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/view/step/simulated_control.h>
 #include <psring/view/step/simulated_links.h>
 

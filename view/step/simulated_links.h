@@ -11,7 +11,7 @@
 
 #include <psring/common/net/sim/simulated.h>
 #include <psring/common/net/transport.h>
-#include <psring/common/proc/control_messages.h>
+#include <psring/common/proc/control/control_messages.h>
 
 namespace psring::view {
 

@@ -2,8 +2,8 @@
 #include <optional>
 #include <utility>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/parallel.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/role.h>
 #include <psring/server/job_shard.h>
 #include <psring/server/server.h>

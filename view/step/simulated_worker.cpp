@@ -3,13 +3,13 @@
 #include <set>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/role.h>
 #include <psring/ring/link/group.h>
 #include <psring/view/step/simulated_hosts.h>
 #include <psring/view/step/simulation.h>
 #include <psring/view/step/watched_group.h>
-#include <psring/worker/exchange/mesh_groups.h>
+#include <psring/worker/exchange/mesh/mesh_groups.h>
 #include <psring/worker/training.h>
 
 namespace psring::view {

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/json.h>
 #include <psring/view/tensorboard/step_scalars.h>
 
 namespace psring::view {

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
+#include <psring/common/base/system/file.h>
+#include <psring/common/base/text/error.h>
 #include <psring/view/tensorboard/writer.h>
 
 namespace psring::view {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 #include <psring/view/tensorboard/step_scalars.h>
 
 namespace psring::view {

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <immintrin.h>
 
-#include <psring/common/base/processors.h>
+#include <psring/common/base/system/processors.h>
 #include <psring/ring/call.h>
 #include <psring/ring/inner_group.h>
 #include <psring/ring/shm/bells.h>

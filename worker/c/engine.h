@@ -15,8 +15,8 @@
 #include <vector>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/error.h>
 #include <psring/common/base/patience.h>
+#include <psring/common/base/text/error.h>
 #include <psring/ring/element.h>
 #include <psring/ring/process_group.h>
 #include <psring/ring/work.h>

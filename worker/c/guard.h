@@ -5,7 +5,7 @@
 
 #include <psring/c.h>
 #include <psring/common/base/clock.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring::c {
 

@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/fault.h>
 #include <psring/common/proc/options/check.h>
 #include <psring/optim/job_optimizer.h>

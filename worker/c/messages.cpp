@@ -4,7 +4,7 @@
 #include <utility>
 
 #include <psring/common/base/dtype.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/c/messages.h>
 
 namespace psring::c {

@@ -14,7 +14,7 @@
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/optimizers.h>
 #include <psring/worker/c/vector.h>
-#include <psring/worker/server_bytes.h>
+#include <psring/worker/servers/server_bytes.h>
 
 namespace psring::c {
 namespace {

@@ -13,16 +13,16 @@
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/consistency.h>
-#include <psring/common/base/error.h>
 #include <psring/common/base/layout.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/proc/role.h>
 #include <psring/optim/codec/compression.h>
-#include <psring/worker/compressor.h>
-#include <psring/worker/error_feedback.h>
-#include <psring/worker/ps_client.h>
-#include <psring/worker/run_checkpoints.h>
+#include <psring/worker/servers/ps_client.h>
+#include <psring/worker/state/compressor.h>
+#include <psring/worker/state/error_feedback.h>
+#include <psring/worker/state/run_checkpoints.h>
 
 namespace psring::c {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/worker/c/vector.h>
 

@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/text.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/text.h>
 #include <psring/worker/data/csv.h>
 
 namespace psring::worker {

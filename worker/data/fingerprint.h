@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include <psring/common/base/file.h>
+#include <psring/common/base/system/file.h>
 #include <psring/worker/data/dataset.h>
 
 namespace psring::worker {

@@ -7,8 +7,8 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
+#include <psring/common/base/system/file.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/data/fingerprint.h>
 #include <psring/worker/data/idx.h>
 

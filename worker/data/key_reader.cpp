@@ -1,6 +1,6 @@
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/worker/data/key_reader.h>
 

@@ -2,7 +2,7 @@
 #include <memory>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/data/criteo_like.h>
 #include <psring/worker/data/csv.h>
 #include <psring/worker/data/fingerprint.h>

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include <psring/common/base/registry.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/registry.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/worker/data/dataset.h>
 
 namespace psring::worker {

@@ -1,4 +1,4 @@
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/data/make_dataset.h>
 
 namespace psring::worker {

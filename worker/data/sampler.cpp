@@ -3,7 +3,7 @@
 #include <numeric>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/data/sampler.h>
 
 namespace psring::worker {

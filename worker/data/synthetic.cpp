@@ -3,8 +3,8 @@
 #include <span>
 #include <vector>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/data/sampler.h>
 #include <psring/worker/data/synthetic.h>
 

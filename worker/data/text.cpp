@@ -3,8 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
+#include <psring/common/base/system/file.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/data/fingerprint.h>
 #include <psring/worker/data/text.h>
 #include <psring/worker/data/tokenizer/tokenizer_note.h>

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include <psring/worker/exchange/prediction.h>
-#include <psring/worker/exchange/workers.h>
+#include <psring/worker/exchange/workers/workers.h>
 
 namespace psring::worker {
 

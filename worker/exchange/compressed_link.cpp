@@ -1,7 +1,7 @@
 #include <utility>
 
-#include <psring/worker/compressor.h>
-#include <psring/worker/exchange/server_link.h>
+#include <psring/worker/exchange/servers/server_link.h>
+#include <psring/worker/state/compressor.h>
 
 namespace psring::worker {
 namespace {

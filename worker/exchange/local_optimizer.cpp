@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/exchange/local_optimizer.h>
 #include <psring/worker/exchange/planned.h>
 

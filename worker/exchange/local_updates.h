@@ -5,7 +5,7 @@
 
 #include <psring/worker/exchange/local_optimizer.h>
 #include <psring/worker/exchange/parts.h>
-#include <psring/worker/exchange/shard_groups.h>
+#include <psring/worker/exchange/workers/shard_groups.h>
 
 namespace psring::worker {
 

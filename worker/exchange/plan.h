@@ -10,7 +10,7 @@
 #include <psring/common/base/clock.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/elements.h>
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/events.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/base/mesh.h>

@@ -4,7 +4,7 @@
 
 #include <psring/worker/exchange/parts.h>
 #include <psring/worker/exchange/whole_units.h>
-#include <psring/worker/exchange/workers.h>
+#include <psring/worker/exchange/workers/workers.h>
 
 namespace psring::worker {
 

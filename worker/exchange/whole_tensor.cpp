@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/exchange/whole_tensor.h>
 
 namespace psring::worker {

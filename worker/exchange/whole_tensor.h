@@ -5,7 +5,7 @@
 
 #include <psring/common/base/elements.h>
 #include <psring/common/base/layout.h>
-#include <psring/worker/exchange/mesh_groups.h>
+#include <psring/worker/exchange/mesh/mesh_groups.h>
 
 namespace psring::worker {
 

@@ -4,8 +4,8 @@
 #include <memory>
 #include <utility>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/kernels.h>
 #include <psring/worker/model/check_gradients.h>
 

@@ -7,13 +7,13 @@
 
 #include <fmt/core.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/conv_net.h>
-#include <psring/worker/model/convolution.h>
-#include <psring/worker/model/dropout.h>
 #include <psring/worker/model/graph.h>
-#include <psring/worker/model/joins.h>
-#include <psring/worker/model/linear.h>
+#include <psring/worker/model/layers/convolution.h>
+#include <psring/worker/model/layers/dropout.h>
+#include <psring/worker/model/layers/joins.h>
+#include <psring/worker/model/layers/linear.h>
 #include <psring/worker/model/loss.h>
 
 namespace psring::worker {

@@ -5,12 +5,12 @@
 
 #include <fmt/format.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/auc.h>
 #include <psring/worker/model/dlrm.h>
 #include <psring/worker/model/embedding_bag.h>
 #include <psring/worker/model/graph.h>
-#include <psring/worker/model/linear.h>
+#include <psring/worker/model/layers/linear.h>
 #include <psring/worker/model/loss.h>
 
 namespace psring::worker {

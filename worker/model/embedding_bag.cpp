@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/embedding_bag.h>
 
 namespace psring::worker {

@@ -8,7 +8,7 @@
 
 #include <fmt/core.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/graph.h>
 

@@ -2,7 +2,7 @@
 
 #include <fmt/core.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/gpt.h>
 #include <psring/worker/model/graph.h>
 #include <psring/worker/model/loss.h>

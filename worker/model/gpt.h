@@ -2,8 +2,8 @@
 
 #include <cstddef>
 
-#include <psring/common/base/spec.h>
-#include <psring/worker/model/gpt_layers.h>
+#include <psring/common/base/text/spec.h>
+#include <psring/worker/model/layers/gpt_layers.h>
 #include <psring/worker/model/model.h>
 #include <psring/worker/model/parallel/tensor_part.h>
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/graph.h>
 
 namespace psring::worker {

@@ -2,8 +2,8 @@
 #include <deque>
 #include <new>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/range.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/host_network.h>
 
 namespace psring::worker {

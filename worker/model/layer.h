@@ -9,9 +9,9 @@
 #include <vector>
 
 #include <psring/common/base/elements.h>
-#include <psring/common/base/error.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/base/rng.h>
+#include <psring/common/base/text/error.h>
 
 namespace psring {
 class Kernels;

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/flat_parameters.h>
 
 namespace psring::worker {

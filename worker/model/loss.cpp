@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/loss.h>
 
 namespace psring::worker {

@@ -3,11 +3,11 @@
 
 #include <fmt/core.h>
 
-#include <psring/common/base/error.h>
-#include <psring/worker/model/batch_norm.h>
-#include <psring/worker/model/dropout.h>
-#include <psring/worker/model/gelu.h>
-#include <psring/worker/model/linear.h>
+#include <psring/common/base/text/error.h>
+#include <psring/worker/model/layers/batch_norm.h>
+#include <psring/worker/model/layers/dropout.h>
+#include <psring/worker/model/layers/gelu.h>
+#include <psring/worker/model/layers/linear.h>
 #include <psring/worker/model/loss.h>
 #include <psring/worker/model/mlp.h>
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/worker/model/model.h>
 #include <psring/worker/model/parallel/tensor_part.h>
 

@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
 #include <psring/worker/model/safetensors.h>
 
 namespace psring::worker {

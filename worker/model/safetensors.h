@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include <psring/common/base/file.h>
 #include <psring/common/base/layout.h>
+#include <psring/common/base/system/file.h>
 
 namespace psring::worker {
 

@@ -6,7 +6,7 @@
 
 #include <psring/optim/checkpoint/shard.h>
 #include <psring/worker/exchange/plan.h>
-#include <psring/worker/exchange/tables.h>
+#include <psring/worker/exchange/tables/tables.h>
 
 namespace psring::worker {
 

@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include <psring/common/proc/job.h>
-#include <psring/worker/compressor.h>
-#include <psring/worker/error_feedback.h>
 #include <psring/worker/exchange/unit_order.h>
+#include <psring/worker/state/compressor.h>
+#include <psring/worker/state/error_feedback.h>
 #include <psring/worker/strategy/composition.h>
 
 namespace psring::worker {

@@ -1,9 +1,9 @@
 #include <psring/common/proc/job.h>
 #include <psring/optim/codec/power_sgd.h>
-#include <psring/worker/exchange/bucketed_gradients.h>
 #include <psring/worker/exchange/local_updates.h>
-#include <psring/worker/exchange/tables.h>
+#include <psring/worker/exchange/tables/tables.h>
 #include <psring/worker/exchange/whole_parameters.h>
+#include <psring/worker/exchange/workers/bucketed_gradients.h>
 #include <psring/worker/strategy/composition.h>
 #include <psring/worker/strategy/strategies.h>
 

@@ -1,5 +1,5 @@
 #include <psring/worker/exchange/local_updates.h>
-#include <psring/worker/exchange/tensor_gradients.h>
+#include <psring/worker/exchange/mesh/tensor_gradients.h>
 #include <psring/worker/exchange/whole_parameters.h>
 #include <psring/worker/strategy/composition.h>
 #include <psring/worker/strategy/strategies.h>

@@ -1,10 +1,10 @@
 #include <psring/common/proc/job.h>
 #include <psring/worker/exchange/fetched_parameters.h>
-#include <psring/worker/exchange/pulled_parameters.h>
-#include <psring/worker/exchange/pushed_gradients.h>
-#include <psring/worker/exchange/server_updates.h>
-#include <psring/worker/exchange/tables.h>
-#include <psring/worker/exchange/windowed_pushes.h>
+#include <psring/worker/exchange/servers/pulled_parameters.h>
+#include <psring/worker/exchange/servers/pushed_gradients.h>
+#include <psring/worker/exchange/servers/server_updates.h>
+#include <psring/worker/exchange/servers/windowed_pushes.h>
+#include <psring/worker/exchange/tables/tables.h>
 #include <psring/worker/strategy/composition.h>
 #include <psring/worker/strategy/strategies.h>
 

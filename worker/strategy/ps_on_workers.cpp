@@ -1,5 +1,5 @@
-#include <psring/worker/exchange/late_updates.h>
-#include <psring/worker/exchange/pushed_gradients.h>
+#include <psring/worker/exchange/servers/late_updates.h>
+#include <psring/worker/exchange/servers/pushed_gradients.h>
 #include <psring/worker/exchange/whole_parameters.h>
 #include <psring/worker/strategy/composition.h>
 #include <psring/worker/strategy/strategies.h>

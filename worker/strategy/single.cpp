@@ -1,6 +1,6 @@
 #include <psring/worker/exchange/local_gradients.h>
-#include <psring/worker/exchange/local_tables.h>
 #include <psring/worker/exchange/local_updates.h>
+#include <psring/worker/exchange/tables/local_tables.h>
 #include <psring/worker/exchange/whole_parameters.h>
 #include <psring/worker/strategy/composition.h>
 #include <psring/worker/strategy/strategies.h>

@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include <psring/common/base/registry.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/registry.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/worker/strategy/strategy_kind.h>
 
 namespace psring::worker {

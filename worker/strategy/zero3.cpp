@@ -1,8 +1,8 @@
 #include <psring/common/proc/job.h>
 #include <psring/worker/exchange/fetched_parameters.h>
 #include <psring/worker/exchange/local_updates.h>
-#include <psring/worker/exchange/sharded_gradients.h>
-#include <psring/worker/exchange/shared_parameters.h>
+#include <psring/worker/exchange/mesh/shared_parameters.h>
+#include <psring/worker/exchange/workers/sharded_gradients.h>
 #include <psring/worker/strategy/composition.h>
 #include <psring/worker/strategy/strategies.h>
 

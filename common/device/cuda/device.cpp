@@ -8,8 +8,8 @@
 
 #include <cuda_runtime.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/events.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/cuda/device.h>
 #include <psring/common/device/cuda/errors.h>
 #include <psring/common/device/cuda/handles.h>

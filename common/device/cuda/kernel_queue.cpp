@@ -1,6 +1,6 @@
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/cuda/errors.h>
 #include <psring/common/device/cuda/kernel_queue.h>
 

@@ -2,7 +2,7 @@
 
 #include <cuda_runtime.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/cuda/errors.h>
 #include <psring/common/device/cuda/pool.h>
 

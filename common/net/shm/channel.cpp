@@ -9,7 +9,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/shm/channel.h>
 #include <psring/common/net/shm/gate.h>
 #include <psring/common/net/shm/link.h>

@@ -6,7 +6,7 @@
 
 #include <sys/epoll.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/crowd.h>
 #include <psring/common/net/shm/gate.h>
 #include <psring/common/net/shm/unix_handshake.h>

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 #include <psring/common/net/handshake.h>
 #include <psring/common/net/key.h>
 #include <psring/common/net/refusals.h>

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/net/block_pool.h>
 #include <psring/common/net/transport.h>

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <psring/common/base/deadline.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/handshake.h>
 #include <psring/common/net/unix_socket.h>
 

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/block_pool.h>
 #include <psring/common/net/sim/reliable.h>
 

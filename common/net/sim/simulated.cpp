@@ -8,7 +8,7 @@
 
 #include <semaphore.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/sim/simulated.h>
 #include <psring/common/net/sim/simulated_world.h>
 

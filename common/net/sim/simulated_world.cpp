@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/sim/simulated_world.h>
 
 namespace psring::net {

@@ -13,7 +13,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/tcp/channel.h>
 #include <psring/common/net/tcp/handshake.h>
 #include <psring/common/net/tcp/link.h>

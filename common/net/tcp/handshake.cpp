@@ -3,7 +3,7 @@
 
 #include <poll.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/tcp/handshake.h>
 #include <psring/common/net/tcp/socket.h>
 

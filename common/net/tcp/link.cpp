@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/tcp/link.h>
 #include <psring/common/net/tcp/socket.h>
 

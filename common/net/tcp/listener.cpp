@@ -2,7 +2,7 @@
 #include <cerrno>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/crowd.h>
 #include <psring/common/net/tcp/listener.h>
 #include <psring/common/net/tcp/socket.h>

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 #include <psring/common/net/tcp/channel.h>
 #include <psring/common/net/tcp/handshake.h>
 

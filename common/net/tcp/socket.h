@@ -5,7 +5,7 @@
 #include <string>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 
 namespace psring::net {
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 #include <psring/common/net/block_pool.h>
 #include <psring/common/net/tcp/stream_cipher.h>
 #include <psring/common/net/transport.h>

@@ -1,6 +1,6 @@
 #include <sodium.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/tcp/stream_cipher.h>
 
 namespace psring::net {

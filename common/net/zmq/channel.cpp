@@ -9,8 +9,8 @@
 #include <sys/epoll.h>
 #include <zmq.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/channel.h>
 #include <psring/common/net/crowd.h>
 #include <psring/common/net/zmq/channel.h>

@@ -4,7 +4,7 @@
 
 #include <zmq.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/tcp/socket.h>
 #include <psring/common/net/zmq/dealer.h>
 

@@ -5,7 +5,7 @@
 
 #include <zmq.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/channel.h>
 #include <psring/common/net/tcp/socket.h>
 #include <psring/common/net/zmq/frame.h>

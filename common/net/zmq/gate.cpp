@@ -14,8 +14,8 @@
 #include <sys/socket.h>
 #include <zmq.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/poll.h>
+#include <psring/common/base/system/poll.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/crowd.h>
 #include <psring/common/net/tcp/socket.h>
 #include <psring/common/net/zmq/gate.h>

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 #include <psring/common/net/refusals.h>
 #include <psring/common/net/zmq/socket.h>
 

@@ -7,7 +7,7 @@
 #include <sys/eventfd.h>
 #include <zmq.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/zmq/outbox.h>
 
 namespace psring::net {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
 #include <psring/common/net/frame.h>
 
 namespace psring::net {

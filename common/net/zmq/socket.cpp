@@ -3,7 +3,7 @@
 
 #include <zmq.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/zmq/socket.h>
 
 namespace psring::net {

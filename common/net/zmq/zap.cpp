@@ -8,7 +8,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/zmq/socket.h>
 #include <psring/common/net/zmq/zap.h>
 

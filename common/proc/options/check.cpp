@@ -2,7 +2,7 @@
 #include <type_traits>
 #include <variant>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/options/check.h>
 #include <psring/common/proc/options/table.h>
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <string_view>
 
-#include <psring/common/proc/control_messages.h>
+#include <psring/common/proc/control/control_messages.h>
 #include <psring/common/proc/options/option.h>
 
 namespace psring::options {

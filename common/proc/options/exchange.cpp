@@ -29,7 +29,7 @@ constexpr Option kProcesses[] = {
      .help = "servers (1, in a mesh 1 for each part of the model; colocated: as many as workers); mixed:K: a server in "
              "each worker's process and K standalone servers, which own more of each unit",
      .form = Form::derived,
-     .field = &JobOptions::servers,  // set by cli/resolve.cpp: a strategy without servers takes 0
+     .field = &JobOptions::servers,  // set by cli/options/resolve.cpp: a strategy without servers takes 0
      .everyday = true,
      .standard = ""},
     {.name = "placement",

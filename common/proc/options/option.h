@@ -19,10 +19,11 @@ enum class Form : std::uint8_t {
   flag,     ///< the name alone turns the option on
   on_off,   ///< on or off
   bytes,    ///< a whole number with K, M or G: 25M is 25 MiB
-  derived,  ///< a text that only the whole job gives a meaning: cli/resolve.cpp sets the field
+  derived,  ///< a text that only the whole job gives a meaning: cli/options/resolve.cpp sets the field
 };
 
-/// The field of JobOptions that holds the value; std::monostate if cli/resolve.cpp sets several fields, or another's.
+/// The field of JobOptions that holds the value; std::monostate if cli/options/resolve.cpp sets several fields, or
+/// another's.
 using Field =
     std::variant<std::monostate, std::string JobOptions::*, std::size_t JobOptions::*, bool JobOptions::*,
                  double JobOptions::*, std::optional<std::uint64_t> JobOptions::*, std::optional<double> JobOptions::*>;

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/options/table.h>
 
 namespace psring::options {

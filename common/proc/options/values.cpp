@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/common/proc/options/check.h>
 #include <psring/common/proc/options/table.h>
 #include <psring/common/proc/options/values.h>

@@ -9,14 +9,14 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/extension.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/base/patience.h>
 #include <psring/common/base/pieces.h>
-#include <psring/common/base/processors.h>
 #include <psring/common/base/rng.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/system/extension.h>
+#include <psring/common/base/system/processors.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/spec.h>
 
 using namespace psring;
 

@@ -16,7 +16,7 @@
 #include <zlib.h>
 
 #include <psring/common/base/crc32c.h>
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/tests/support/recorded_events.h>
 #include <psring/tests/support/temporary_folder.h>
 

@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/events.h>
+#include <psring/common/base/events/events.h>
 #include <psring/tests/support/hand_clock.h>
 
 using namespace psring;

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/text.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/text.h>
 #include <psring/tests/support/temporary_folder.h>
 
 using namespace psring;

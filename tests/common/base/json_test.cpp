@@ -7,7 +7,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/json.h>
+#include <psring/common/base/text/json.h>
 
 namespace psring {
 namespace {

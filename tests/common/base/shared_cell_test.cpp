@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/shared_cell.h>
+#include <psring/common/base/system/shared_cell.h>
 
 using namespace psring;
 

@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/address.h>
 
 using namespace psring;

@@ -4,8 +4,8 @@
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/crc32c.h>
-#include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/frame.h>
 
 using namespace psring;

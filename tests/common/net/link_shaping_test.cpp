@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/tests/support/tcp_cluster.h>
 

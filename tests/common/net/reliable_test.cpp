@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/sim/faulty.h>
 #include <psring/common/net/sim/reliable.h>
 #include <psring/common/net/sim/simulated.h>

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <psring/common/base/standard_files.h>
+#include <psring/common/base/system/standard_files.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/net/host.h>
 #include <psring/common/net/shm/link.h>

@@ -8,7 +8,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/sim/simulated_world.h>
 
 using namespace psring;

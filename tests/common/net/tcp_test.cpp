@@ -13,8 +13,8 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/tcp/stream.h>
 #include <psring/common/net/tcp/stream_cipher.h>
 #include <psring/tests/support/tcp_cluster.h>

@@ -16,8 +16,8 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/fd.h>
+#include <psring/common/base/system/fd.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/zmq/channel.h>
 
 namespace psring::net {

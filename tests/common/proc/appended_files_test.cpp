@@ -4,8 +4,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
-#include <psring/common/proc/appended_files.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/proc/logs/appended_files.h>
 #include <psring/tests/support/temporary_folder.h>
 
 using namespace psring;

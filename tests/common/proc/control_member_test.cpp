@@ -4,8 +4,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
-#include <psring/common/proc/control_member.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/proc/control/control_member.h>
 
 using namespace psring;
 using namespace psring::net;

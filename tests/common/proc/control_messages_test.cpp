@@ -5,9 +5,9 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
-#include <psring/common/proc/control_messages.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/proc/control/control_messages.h>
 
 using namespace psring;
 using namespace psring::net;

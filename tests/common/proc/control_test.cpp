@@ -16,10 +16,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/fd.h>
-#include <psring/common/proc/control_link.h>
-#include <psring/common/proc/coordinator_service.h>
+#include <psring/common/base/system/fd.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/proc/control/control_link.h>
+#include <psring/common/proc/coordinator/coordinator_service.h>
 #include <psring/common/proc/local_cluster.h>
 #include <psring/tests/support/temporary_folder.h>
 

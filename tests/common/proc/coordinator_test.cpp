@@ -6,8 +6,8 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
-#include <psring/common/proc/coordinator.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/proc/coordinator/coordinator.h>
 #include <psring/tests/support/coordinator_scene.h>
 
 using namespace psring;

@@ -2,7 +2,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/launched_task.h>
 #include <psring/common/proc/node_list.h>
 

@@ -16,10 +16,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/key.h>
 #include <psring/common/proc/agent.h>
-#include <psring/common/proc/coordinator_process.h>
+#include <psring/common/proc/coordinator/coordinator_process.h>
 #include <psring/common/proc/local_cluster.h>
 #include <psring/common/proc/signal_watch.h>
 #include <psring/tests/support/temporary_folder.h>

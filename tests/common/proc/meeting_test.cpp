@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/proc/meeting.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/proc/coordinator/meeting.h>
 #include <psring/tests/support/temporary_folder.h>
 
 using namespace psring;

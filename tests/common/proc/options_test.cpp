@@ -79,7 +79,7 @@ TEST_CASE("a text sets its field") {
   CHECK(job_with("nesterov", "true").nesterov);
   CHECK_FALSE(job_with("overlap", "off").overlap);
   CHECK(job_with("bucket", "3M").bucket_bytes == 3u << 20);
-  CHECK(job_with("betas", "0.8,0.9").beta1 == std::nullopt);  // cli/resolve.cpp sets both
+  CHECK(job_with("betas", "0.8,0.9").beta1 == std::nullopt);  // cli/options/resolve.cpp sets both
 }
 
 TEST_CASE("the default of an option is written as a user writes it") {

@@ -1,7 +1,7 @@
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/rng.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/idle_watch.h>
 #include <psring/common/proc/stop.h>
 #include <psring/tests/support/coordinator_scene.h>

@@ -4,7 +4,7 @@
 
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/tests/support/pipeline_simulation.h>
 #include <psring/worker/model/parallel/schedule.h>
 

@@ -1,6 +1,6 @@
 #include <catch2/catch.hpp>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/conv_net.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/gpt.h>

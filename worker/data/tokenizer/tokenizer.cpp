@@ -2,7 +2,7 @@
 #include <queue>
 #include <tuple>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/data/tokenizer/pretokenize.h>
 #include <psring/worker/data/tokenizer/tokenizer.h>
 

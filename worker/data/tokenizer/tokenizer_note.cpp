@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <psring/common/base/crc32c.h>
-#include <psring/common/base/text.h>
+#include <psring/common/base/text/text.h>
 #include <psring/worker/data/tokenizer/tokenizer_note.h>
 
 namespace psring::worker {

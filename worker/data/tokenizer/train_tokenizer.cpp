@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/data/tokenizer/pretokenize.h>
 #include <psring/worker/data/tokenizer/tokenizer.h>
 

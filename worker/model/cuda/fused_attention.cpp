@@ -8,7 +8,7 @@
 
 #include <cudnn_frontend.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/cuda/fused_attention.h>
 
 // Attention as graphs of cuDNN (its frontend's `sdpa` and `sdpa_backward`). A graph handles a block of sequences and

@@ -6,7 +6,7 @@
 
 namespace psring::worker::cuda {
 
-// GELU in its tanh form, as in worker/model/gelu.h.
+// GELU in its tanh form, as in worker/model/layers/gelu.h.
 
 inline constexpr float kGeluScale = 0.7978845608028654F;  ///< sqrt(2 / pi)
 inline constexpr float kGeluCube = 0.044715F;

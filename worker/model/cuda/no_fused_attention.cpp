@@ -1,4 +1,4 @@
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/cuda/fused_attention.h>
 
 // For builds without cuDNN: see fused_attention.h.

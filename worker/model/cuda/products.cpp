@@ -9,7 +9,7 @@
 
 #include <cublasLt.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/cuda/errors.h>
 #include <psring/common/device/cuda/handles.h>
 #include <psring/worker/model/cuda/kernels.h>

@@ -1,7 +1,7 @@
 #include <memory>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/device/cuda/kernel_queue.h>
 #include <psring/worker/model/cuda/fused_attention.h>
 #include <psring/worker/model/cuda/kernels.h>

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <numeric>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/device/device_network.h>
 #include <psring/worker/model/graph.h>
 

@@ -1,10 +1,10 @@
 #include <cstddef>
 
 #include <psring/common/base/elements.h>
-#include <psring/common/base/error.h>
 #include <psring/common/base/range.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/device/gpt_layers.h>
-#include <psring/worker/model/products.h>
+#include <psring/worker/model/layers/products.h>
 
 namespace psring::worker {
 namespace {

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include <psring/worker/model/device/device_layer.h>
-#include <psring/worker/model/gpt_layers.h>
+#include <psring/worker/model/layers/gpt_layers.h>
 
 namespace psring::worker {
 

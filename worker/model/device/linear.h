@@ -4,7 +4,7 @@
 #include <memory>
 
 #include <psring/worker/model/device/device_layer.h>
-#include <psring/worker/model/linear.h>
+#include <psring/worker/model/layers/linear.h>
 
 namespace psring::worker {
 

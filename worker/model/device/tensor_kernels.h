@@ -39,7 +39,7 @@ struct Rows {
   std::size_t cols = 0;
 };
 
-/// Causal self-attention, as worker/model/attention.h defines it: sequences of `context` tokens, `heads` heads.
+/// Causal self-attention, as worker/model/layers/attention.h defines it: sequences of `context` tokens, `heads` heads.
 struct AttentionShape {
   std::size_t batch = 0;
   std::size_t context = 0;
@@ -78,8 +78,8 @@ class TensorKernels {
 
   virtual void product(const Product& product) = 0;
 
-  /// y = layer norm of x's rows, as worker/model/layer_norm.h defines it. `saved`: mean and scale, 2 floats per row,
-  /// which are written; with `again` they are read.
+  /// y = layer norm of x's rows, as worker/model/layers/layer_norm.h defines it. `saved`: mean and scale, 2 floats per
+  /// row, which are written; with `again` they are read.
   virtual void layer_norm(Rows shape, ConstElements x, ConstElements weight, ConstElements bias, float* saved,
                           Elements y, bool again = false) = 0;
   /// dx = residual + the gradient with respect to x. May be empty: residual (means 0), dx (not wanted), and both

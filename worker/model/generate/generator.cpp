@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/ring/process_group.h>
 #include <psring/worker/model/generate/generator.h>
 #include <psring/worker/model/generate/gpt_decoder.h>

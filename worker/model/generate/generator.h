@@ -12,7 +12,7 @@
 #include <psring/common/base/memory_ledger.h>
 #include <psring/worker/model/generate/token_sampler.h>
 #include <psring/worker/model/generate/weight_format.h>
-#include <psring/worker/model/gpt_layers.h>
+#include <psring/worker/model/layers/gpt_layers.h>
 
 namespace psring::ring {
 class ProcessGroup;

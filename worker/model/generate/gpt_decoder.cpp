@@ -2,11 +2,11 @@
 #include <cmath>
 #include <vector>
 
-#include <psring/common/base/error.h>
-#include <psring/worker/model/gelu.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/generate/gpt_decoder.h>
-#include <psring/worker/model/layer_norm.h>
-#include <psring/worker/model/vector_math.h>
+#include <psring/worker/model/layers/gelu.h>
+#include <psring/worker/model/layers/layer_norm.h>
+#include <psring/worker/model/layers/vector_math.h>
 
 namespace psring::worker {
 

@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/file.h>
-#include <psring/common/base/json.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/system/file.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/worker/model/generate/gpt_weights.h>
 #include <psring/worker/model/gpt.h>
 

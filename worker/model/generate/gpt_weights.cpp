@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/generate/gpt_weights.h>
 
 namespace psring::worker {

@@ -11,7 +11,7 @@
 #include <psring/common/device/buffer.h>
 #include <psring/worker/model/generate/packed_matrix.h>
 #include <psring/worker/model/generate/weight_format.h>
-#include <psring/worker/model/gpt_layers.h>
+#include <psring/worker/model/layers/gpt_layers.h>
 #include <psring/worker/model/safetensors.h>
 
 namespace psring::worker {

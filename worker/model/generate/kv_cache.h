@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <psring/common/device/buffer.h>
-#include <psring/worker/model/gpt_layers.h>
+#include <psring/worker/model/layers/gpt_layers.h>
 
 namespace psring::worker {
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include <psring/common/base/error.h>
 #include <psring/common/base/parallel.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/generate/packed_matrix.h>
 
 namespace psring::worker {

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
-#include <psring/common/base/error.h>
-#include <psring/common/base/spec.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/worker/model/generate/weight_format.h>
 
 namespace psring::worker {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/parallel/cross_entropy.h>
 
 namespace psring::worker {

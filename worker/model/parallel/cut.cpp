@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/graph.h>
 #include <psring/worker/model/parallel/cut.h>
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/worker/model/parallel/schedule.h>
 
 namespace psring::worker {

@@ -1,6 +1,6 @@
 #include <utility>
 
-#include <psring/common/base/error.h>
+#include <psring/common/base/text/error.h>
 #include <psring/ring/process_group.h>
 #include <psring/worker/model/parallel/tensor_part.h>
 

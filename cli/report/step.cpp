@@ -1,0 +1,129 @@
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <version.h>
+
+#include <psring/cli/commands.h>
+#include <psring/cli/options/job_flags.h>
+#include <psring/cli/train/entries.h>
+#include <psring/cli/train/launch_checks.h>
+#include <psring/cli/train/set_up.h>
+#include <psring/common/base/system/file.h>
+#include <psring/common/base/system/standard_files.h>
+#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
+#include <psring/view/page.h>
+#include <psring/view/records.h>
+#include <psring/view/step/play.h>
+#include <psring/view/step/scene_text.h>
+
+namespace psring::cli {
+namespace {
+
+constexpr int kSceneVersion = 1;
+
+struct StepFlags {
+  options::Given job;
+  std::vector<std::string> strategies{"ddp", "zero3"};
+  double gflops = 1;
+  double server_gbytes = 1;
+  std::optional<std::uint32_t> kills;
+  std::vector<std::string> scenes;
+  std::string out = "scene.html";
+  bool text = false;
+  std::optional<Sweep> sweep;
+};
+
+/// The defaults of `psring step`: two steps over a slow link, so that the exchange is seen. With --kills the job goes
+/// on after a loss.
+void set_defaults(options::Given& given, bool kills) {
+  given.try_emplace("link", "1gbit,0.2ms");
+  if (kills && !given.contains("min-workers")) given.try_emplace("max-restarts", "1");
+  if (!given.contains("epochs")) given.try_emplace("steps", "2");
+}
+
+Json play_all(StepFlags& flags, const Invocation& invocation) {
+  Json scenes = Json::array();
+  const view::JobNames names{invocation.app.worker_registries(), invocation.app.optimizers(),
+                             invocation.app.aggregators()};
+  const view::PlayOptions options{.flops_per_second = flags.gflops * 1e9,
+                                  .server_bytes_per_second = flags.server_gbytes * 1e9,
+                                  .kills = flags.kills};
+  for (const Entry& entry : make_entries(flags.job, flags.strategies, *flags.sweep, invocation.app)) {
+    view::check_playable(entry.job, options);
+    worker::TrainSetup setup = set_up(entry.job, invocation.app);
+    check_memory(setup, 1, 1);
+    Json scene = view::play(entry.label, entry.job, *entry.kind, options, names);
+    if (flags.text) out::print("{}", view::scene_text(scene));
+    out::print("{}: {} events in {:.3f} ms of virtual time{}\n", entry.label, scene["events"].size(),
+               scene["duration_ns"].get<double>() / 1e6,
+               scene.contains("error") ? "; it failed: " + scene["error"].get<std::string>() : "");
+    scenes.push_back(std::move(scene));
+  }
+  return scenes;
+}
+
+bool holds_scenes(const Json& document) {
+  return document.contains("format") && document["format"] == Json("psring-scene") && document.contains("version") &&
+         document["version"].is_number() && document["version"].get<int>() == kSceneVersion &&
+         document.contains("scenes") && document["scenes"].is_array();
+}
+
+/// Returns the scenes of all files, one after the other.
+Json read_scenes(const std::vector<std::string>& files) {
+  Json scenes = Json::array();
+  for (const std::string& file : files) {
+    const std::optional<Json> document = view::read_object(file);
+    if (!document || !holds_scenes(*document))
+      fail(ErrorKind::data, "{}: expected scenes of version {}, as psring step --out FILE.json writes them", file,
+           kSceneVersion);
+    for (const Json& scene : document->at("scenes")) scenes.push_back(scene);
+  }
+  return scenes;
+}
+
+int step(StepFlags& flags, const Invocation& invocation) {
+  if (!(flags.gflops > 0)) fail(ErrorKind::usage, "--gflops {}: expected a rate above 0", flags.gflops);
+  if (!(flags.server_gbytes > 0))
+    fail(ErrorKind::usage, "--server-gbytes {}: expected a rate above 0", flags.server_gbytes);
+  set_defaults(flags.job, flags.kills.has_value());
+  Json document = {{"format", "psring-scene"},
+                   {"version", kSceneVersion},
+                   {"program", fmt::format("psring {} ({})", kVersion, kCommit)},
+                   {"command", invocation.words},
+                   {"scenes", flags.scenes.empty() ? play_all(flags, invocation) : read_scenes(flags.scenes)}};
+  write_whole(flags.out, flags.out.ends_with(".json") ? document.dump() + "\n" : view::step_page(document));
+  out::print("scene: {}\n", flags.out);
+  return 0;
+}
+
+}  // namespace
+
+Command add_step(const Flags& program) {
+  const Flags command = program.add_command("step", "simulate a few steps, and show them event by event");
+  auto flags = std::make_shared<StepFlags>();  // shared: the parser fills it in, the command reads it
+  command.add("--strategies", flags->strategies, "strategies to show side by side, separated by commas")
+      .separate_by(',')
+      .show_default();
+  command.add("--gflops", flags->gflops, "10^9 operations that a worker computes in a second").show_default();
+  command
+      .add("--server-gbytes", flags->server_gbytes,
+           "10^9 bytes of gradients, parameters and optimizer state that a server works on in a second")
+      .show_default();
+  command.add("--kills", flags->kills,
+              "also record the runs in which each worker and each server is killed at this step, one at a time");
+  command.add("--scene", flags->scenes, "show the scenes of these JSON files, separated by commas; simulate nothing")
+      .separate_by(',');
+  command.add("--out", flags->out, "file to write: a page, or JSON if the name ends in .json").show_default();
+  command.add_switch("--text", flags->text, "print every event, too");
+  add_job_flags(command, flags->job);
+  flags->sweep.emplace(command);
+  command.add_footer("All processes run in this one, over a simulated network with a virtual clock.");
+  return [flags](const Invocation& invocation) { return step(*flags, invocation); };
+}
+
+}  // namespace psring::cli

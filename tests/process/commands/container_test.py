@@ -1,0 +1,107 @@
+"""The container image of Containerfile: built from a base image without a network but Debian's packages, small, without root;
+and it trains. Compiling psring within the image takes many minutes: without PSRING_CONTAINER_BUILD=1 the image gets the programs
+that were built here, in place of those of its build stage."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import unittest
+
+from support import BIN, ProgramTest
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+CACHE = BIN.parent / "container"
+LIMIT = 560
+MOST_MIB = 600  # of the image with its base
+
+
+class Container(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        if not shutil.which("buildah"):
+            self.skipTest("SKIPPED: buildah is not installed")
+        if os.geteuid() != 0 or not shutil.which("mmdebstrap"):
+            self.skipTest("SKIPPED: needs root, and the package mmdebstrap for a base image")
+        CACHE.mkdir(exist_ok=True)
+        self.environment |= {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "vfs"}
+        self.stores = ["--root", str(self.folder / "images"), "--runroot", str(self.folder / "state")]
+
+    def call(self, *command):
+        return subprocess.run(list(map(str, command)), cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=LIMIT)
+
+    def buildah(self, command, *arguments):
+        result = self.call("buildah", *self.stores, command, *arguments)
+        self.assertEqual(result.returncode, 0, result.stderr[-3000:])
+        return result.stdout.strip()
+
+    def base_image(self):
+        """Debian 12, from its packages: it is kept in the build folder."""
+        archive = CACHE / "debian-12.tar"
+        if not archive.exists():
+            result = self.call("mmdebstrap", "--variant=minbase", "--mode=root", "bookworm", archive.with_suffix(".partial.tar"))
+            if result.returncode != 0:
+                self.skipTest("SKIPPED: mmdebstrap cannot get Debian's packages")
+            archive.with_suffix(".partial.tar").rename(archive)
+        container = self.buildah("from", "scratch")
+        self.buildah("add", "-q", container, archive, "/")
+        self.buildah("commit", "-q", "--rm", container, "localhost/base")
+
+    def image(self):
+        """Builds the image; the second stage alone if psring is not compiled in it."""
+        text = (ROOT / "Containerfile").read_text()
+        context = ROOT
+        if os.environ.get("PSRING_CONTAINER_BUILD") != "1":
+            context = self.folder / "installed"
+            for part in ("cli", "view"):  # the programs, and the module of the live view; the rest is for developers
+                result = self.call("cmake", f"-DCMAKE_INSTALL_PREFIX={context / 'psring'}", "-DCMAKE_INSTALL_DO_STRIP=1", "-P",
+                                   BIN.parent / part / "cmake_install.cmake")
+                self.assertEqual(result.returncode, 0, result.stderr)
+            begin, end = text.index("FROM ${BASE} AS build"), text.rindex("FROM ${BASE}")
+            stage = re.search(r"rm -rf (/stage/usr/local/.*)\n", text)
+            for pattern in stage[1].split():
+                for path in context.glob(pattern.replace("/stage/usr/local", "psring")):
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            text = text[:begin] + text[end:].replace("COPY --from=build /stage/usr/local", "COPY psring")
+        self.file("Containerfile", text.encode())
+        self.buildah("build", "-q", "--build-arg", "BASE=localhost/base", "-f", self.folder / "Containerfile", "-t",
+                     "localhost/psring", context)
+
+    def test_image(self):
+        self.base_image()
+        self.image()
+        config = self.buildah("inspect", "--type", "image", "--format",
+                              "{{.OCIv1.Config.User}} {{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.WorkingDir}}", "localhost/psring")
+        self.assertEqual(config, "10001:10001 [psring] /runs")
+        container = self.buildah("from", "localhost/psring")
+        mounted = pathlib.Path(self.buildah("mount", container))
+        size = sum(path.lstat().st_size for path in mounted.rglob("*") if not path.is_symlink() and path.is_file()) >> 20
+        self.assertLess(size, MOST_MIB)
+        self.assertEqual(list((mounted / "usr" / "local").rglob("*.a")), [])
+        run = lambda *words: self.buildah("run", container, "--", *words)
+        self.assertEqual(run("id", "-u"), "10001")
+        self.assertRegex(run("psring", "--version"), r"^psring \d")
+        out = run("psring", "train", "--strategy", "ps", "--workers", 2, "--data", "synthetic", "--model", "mlp:16-16-4",
+                  "--global-batch", 12, "--steps", 20, "--seed", 3, "--out", "/runs/first")
+        self.assertIn("ps: 20 steps", out)
+        self.assert_done(self.train("--strategy", "ps", "--workers", 2, "--data", "synthetic", "--model", "mlp:16-16-4",
+                                    "--global-batch", 12, "--steps", 20, "--seed", 3, "--out", "here"))
+        inside = (mounted / "runs" / "first" / "model.safetensors").read_bytes()
+        self.assertEqual(inside, self.model("here"))
+        self.buildah("umount", container)
+        self.buildah("rm", container)
+
+
+class Packages(unittest.TestCase):
+    def test_build_stage_has_what_a_build_needs(self):
+        setup = (ROOT / "scripts" / "setup").read_text()
+        needed = set(re.search(r"(?m)^demo=\($(.*?)^  # data sets$", setup, re.S)[1].split())
+        self.assertIn("libzmq3-dev", needed)
+        stage = re.search(r"AS build\n(.*?)WORKDIR", (ROOT / "Containerfile").read_text(), re.S)[1]
+        self.assertEqual(needed - set(stage.split()), set())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,70 @@
+#include <utility>
+
+#include <psring/common/base/text/error.h>
+#include <psring/common/device/mapping.h>
+#include <psring/common/proc/job.h>
+#include <psring/worker/data/key_counts.h>
+#include <psring/worker/exchange/tables/local_tables.h>
+
+namespace psring::worker {
+
+LocalTables::LocalTables(const Plan& plan, const World& world) : plan_(plan) {
+  const std::vector<TableLayout>& tables = plan.layout.tables;
+  for (TableId table = 0; table < tables.size(); ++table) {
+    rows_.push_back(std::make_unique<optim::TableRows>(optim::TableRows::Options{.number = table,
+                                                                                 .width = tables[table].width,
+                                                                                 .init = tables[table].init,
+                                                                                 .seed = plan.job.seed,
+                                                                                 .rule = plan.rows.rule,
+                                                                                 .most_bytes = host_memory_bytes()},
+                                                       world.memory));
+    auto& own = batches_.emplace_back();
+    for (std::size_t worker = 0; worker < plan.job.virtual_workers; ++worker)
+      own.push_back(std::make_unique<TableBatch>(tables[table], world));
+    gradients_.emplace_back(plan.job.virtual_workers);
+  }
+}
+
+void LocalTables::fetch(std::span<const KeyBatch> keys, Step /*step*/, std::size_t virtual_worker, RowUse use) {
+  current_ = virtual_worker;
+  for (TableId table = 0; table < keys.size(); ++table) batch(table).take(keys[table], use);
+}
+
+void LocalTables::acquire(TableId table) {
+  rows_[table]->read(batch(table).keys(), batch(table).rows());
+  batch(table).arrived();
+}
+
+void LocalTables::grad_ready(TableId table) {
+  gradients_[table][current_] = {{batch(table).keys(), batch(table).gradients()}};
+}
+
+void LocalTables::finish(Step step) {
+  const optim::Update update{.count = step.index + 1, .lr = plan_.rows.schedule->lr(plan_.rows.lr, step.index)};
+  for (TableId table = 0; table < rows_.size(); ++table) {
+    rows_[table]->update(update, gradients_[table], 1.0F / static_cast<float>(plan_.job.virtual_workers));
+    for (auto& worker : gradients_[table]) worker.clear();
+  }
+}
+
+std::map<Category, std::uint64_t> row_memory(const TableLayout& table, const optim::RowRule& rule,
+                                             std::span<const std::uint64_t> keys) {
+  const optim::RecordMemory::Sizes sizes = optim::TableRows::record_sizes(table.width, rule);
+  const std::uint64_t booked = sizes.booked_bytes(keys.size());
+  const std::uint64_t values = sizes.parameter_bytes(booked);
+  return {{Category::parameters, values},
+          {Category::optimizer, booked - values},
+          {Category::gradients, optim::TableRows::scratch_bytes(table.width, rule)},
+          {Category::index, optim::RowIndex::booked_bytes(keys_by_map(keys))}};
+}
+
+void LocalTables::predict(const KeyCounts& counts, Prediction& sum) const {
+  for (TableId table = 0; table < rows_.size(); ++table) {
+    const TableLayout& layout = plan_.layout.tables[table];
+    for (std::size_t worker = 0; worker < plan_.job.virtual_workers; ++worker) TableBatch::predict(layout, sum);
+    for (const auto& [category, bytes] : row_memory(layout, *plan_.rows.rule, counts.keys(table)))
+      sum.worker_memory[category] += bytes;
+  }
+}
+
+}  // namespace psring::worker

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <psring/optim/rows/table_rows.h>
+#include <psring/worker/exchange/tables/table_batch.h>
+#include <psring/worker/exchange/tables/tables.h>
+
+namespace psring::worker {
+
+/// Tables in this process. With virtual workers it repeats the arithmetic of as many: the gradients of each worker's
+/// batch one after the other, added up in rank order in f32, times 1/n.
+class LocalTables final : public Tables {
+ public:
+  /// REQUIRES: plan and world outlive it.
+  LocalTables(const Plan& plan, const World& world);
+
+  void fetch(std::span<const KeyBatch> keys, Step step, std::size_t virtual_worker, RowUse use) override;
+  TableView view(TableId table, Range bags) override { return batch(table).view(bags); }
+  void acquire(TableId table) override;
+  void grad_ready(TableId table) override;
+  void finish(Step step) override;
+  void predict(const KeyCounts& counts, Prediction& sum) const override;
+
+ private:
+  TableBatch& batch(TableId table) { return *batches_[table][current_]; }
+
+  const Plan& plan_;
+  std::vector<std::unique_ptr<optim::TableRows>> rows_;                   ///< by table
+  std::vector<std::vector<std::unique_ptr<TableBatch>>> batches_;         ///< by table, then by virtual worker
+  std::vector<std::vector<std::vector<optim::RowGradients>>> gradients_;  ///< of the step, as batches_; one list each
+  std::size_t current_ = 0;  ///< the virtual worker whose batch was fetched last
+};
+
+/// The memory that an owner books for a table's rows at the end of a run with these keys, by category.
+std::map<Category, std::uint64_t> row_memory(const TableLayout& table, const optim::RowRule& rule,
+                                             std::span<const std::uint64_t> keys);
+
+}  // namespace psring::worker

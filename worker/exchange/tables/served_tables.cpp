@@ -1,0 +1,162 @@
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include <psring/common/base/text/error.h>
+#include <psring/common/proc/job.h>
+#include <psring/worker/data/key_counts.h>
+#include <psring/worker/exchange/tables/local_tables.h>
+#include <psring/worker/exchange/tables/table_batch.h>
+#include <psring/worker/servers/ps_client.h>
+
+namespace psring::worker {
+namespace {
+
+constexpr std::size_t kBatches = 2;
+
+/// Tables at servers, bsp. A batch's rows are pulled by their keys; their gradients are pushed in the same order.
+/// Batches take turns in two memories: servers read the gradients of a step where they lie, until its rows in the next
+/// version have come.
+class ServedTables final : public Tables {
+ public:
+  ServedTables(const Plan& plan, const World& world, bool opens);
+
+  void start() override;
+
+  void fetch(std::span<const KeyBatch> keys, Step step, std::size_t virtual_worker, RowUse use) override;
+  TableView view(TableId table, Range bags) override { return batch(table).view(bags); }
+  void acquire(TableId table) override;
+  void grad_ready(TableId table) override;
+  void finish(Step /*step*/) override {}
+  void quiesce() override;
+  Nanoseconds waited() const override { return waited_; }
+  void predict(const KeyCounts& counts, Prediction& sum) const override;
+
+ private:
+  TableBatch& batch(TableId table) { return *batches_[table][turn_]; }
+  void wait(const auto& what);
+
+  const Plan& plan_;
+  const World& world_;
+  const bool opens_;
+  std::vector<std::vector<std::unique_ptr<TableBatch>>> batches_;  ///< by table
+  std::size_t turn_ = 0;
+  Nanoseconds waited_{0};
+};
+
+ServedTables::ServedTables(const Plan& plan, const World& world, bool opens)
+    : plan_(plan), world_(world), opens_(opens) {
+  check(world.client != nullptr, "tables at servers need servers");
+  for (const TableLayout& table : plan.layout.tables) {
+    auto& own = batches_.emplace_back();
+    for (std::size_t i = 0; i < kBatches; ++i) own.push_back(std::make_unique<TableBatch>(table, world));
+  }
+}
+
+void ServedTables::start() {
+  if (opens_) world_.client->open(plan_.job.seed);
+}
+
+/// The rows of the batch before have come, so that servers have taken the gradients in the memory that is used again.
+void ServedTables::fetch(std::span<const KeyBatch> keys, Step step, std::size_t /*virtual_worker*/, RowUse use) {
+  turn_ = (turn_ + 1) % kBatches;
+  for (TableId table = 0; table < keys.size(); ++table) {
+    TableBatch& own = batch(table);
+    own.take(keys[table], use);
+    world_.client->pull_rows(table, own.keys(), step.index, own.rows(), use == RowUse::read);
+  }
+}
+
+void ServedTables::wait(const auto& what) {
+  const Moment start = world_.clock.now();
+  what();
+  waited_ += world_.clock.now() - start;
+}
+
+void ServedTables::acquire(TableId table) {
+  if (!world_.client->rows_arrived(table)) wait([&] { world_.client->wait_rows(table); });
+  batch(table).arrived();
+}
+
+void ServedTables::grad_ready(TableId table) { world_.client->push_rows(table, batch(table).gradients()); }
+
+void ServedTables::quiesce() {
+  for (TableId table = 0; table < batches_.size(); ++table) wait([&] { world_.client->wait_rows_acknowledged(table); });
+}
+
+namespace {
+
+/// Answers that a server keeps until they have arrived, of workers whose memory it has no access to. Nothing if that
+/// depends on the hosts of the processes, or on what evaluations read, because a worker trains no key of the server.
+std::optional<std::uint64_t> answer_bytes(const Plan& plan, TableId table, const KeyCounts& counts,
+                                          std::size_t server) {
+  if (plan.job.transport != "tcp" && plan.job.link.empty())
+    return plan.place.one_host ? std::optional<std::uint64_t>(0) : std::nullopt;
+  for (std::size_t worker = 0; worker < plan.workers; ++worker)
+    if (counts.pulled(table, worker, server) == 0) return std::nullopt;
+  const TableLayout& layout = plan.layout.tables[table];
+  const std::size_t far = plan.workers - (server >= plan.job.standalone_servers() ? 1 : 0);  // one is in its process
+  return far * layout.most_keys * layout.row_bytes();
+}
+
+}  // namespace
+
+void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
+  sum.worker_sends = sum.worker_sends.value_or(0);
+  sum.worker_receives = sum.worker_receives.value_or(0);
+  sum.server_sends = sum.server_sends.value_or(0);
+  sum.server_receives = sum.server_receives.value_or(0);
+  if (plan_.job.server_in(plan_.data_rank.value)) {
+    sum.own_server_receives = sum.own_server_receives.value_or(0);
+    sum.own_server_sends = sum.own_server_sends.value_or(0);
+  }
+  auto& servers = sum.each_server_memory;
+  servers.resize(counts.owners(), sum.server_memory);
+  bool known = true;
+  for (TableId table = 0; table < batches_.size(); ++table) {
+    const TableLayout& layout = plan_.layout.tables[table];
+    const std::uint64_t asked = sizeof(std::uint64_t) + layout.row_bytes();  // the key, and later its gradient
+    for (std::size_t worker = 0; worker < plan_.workers; ++worker)
+      for (std::size_t server = 0; server < counts.owners(); ++server) {
+        if (plan_.job.server_in(worker) == server) continue;  // within a process nothing is sent
+        const std::uint64_t rows = counts.pulled(table, worker, server);
+        if (worker == plan_.data_rank.value) {
+          sum.run_sends += rows * asked;
+          sum.run_receives += rows * layout.row_bytes();
+        }
+        if (plan_.job.server_in(plan_.data_rank.value) == server) {
+          sum.run_own_server_receives += rows * asked;
+          sum.run_own_server_sends += rows * layout.row_bytes();
+        }
+        sum.run_server_receives += rows * asked;
+        sum.run_server_sends += rows * layout.row_bytes();
+      }
+    for (std::size_t i = 0; i < kBatches; ++i) TableBatch::predict(layout, sum);
+    for (std::size_t owner = 0; owner < servers.size(); ++owner) {
+      for (const auto& [category, bytes] : row_memory(layout, *plan_.rows.rule, counts.keys(table, owner)))
+        servers[owner][category] += bytes;
+      const std::optional<std::uint64_t> answers = answer_bytes(plan_, table, counts, owner);
+      known = known && answers.has_value();
+      servers[owner][Category::communication] += optim::key_list_bytes(layout, plan_.workers) + answers.value_or(0);
+    }
+  }
+  const auto total = [](const auto& memory) {
+    std::uint64_t bytes = 0;
+    for (const auto& [category, booked] : memory) bytes += booked;
+    return bytes;
+  };
+  for (auto& memory : servers)
+    if (!known) memory.erase(Category::communication);
+  sum.server_memory = *std::ranges::max_element(servers, {}, total);
+}
+
+}  // namespace
+
+std::unique_ptr<Tables> make_served_tables(const Plan& plan, const World& world, bool opens) {
+  return std::make_unique<ServedTables>(plan, world, opens);
+}
+
+std::size_t lent_bytes(const TableLayout& table) { return kBatches * TableBatch::lent_bytes(table); }
+
+}  // namespace psring::worker

@@ -1,0 +1,89 @@
+#include <algorithm>
+
+#include <psring/common/base/text/error.h>
+#include <psring/worker/exchange/tables/table_batch.h>
+
+namespace psring::worker {
+namespace {
+
+/// Bytes of the parts for a batch of the most keys.
+struct Sizes {
+  explicit Sizes(const TableLayout& layout)
+      : keys(layout.most_keys * sizeof(std::uint64_t)),
+        lookups(layout.most_keys * sizeof(std::uint32_t)),
+        offsets((layout.most_bags + 1) * sizeof(std::uint32_t)),
+        rows(layout.most_keys * layout.row_bytes()),
+        wide(layout.type == DType::f32 ? 0 : layout.most_keys * layout.width * sizeof(float)) {}
+  std::size_t keys;
+  std::size_t lookups;
+  std::size_t offsets;
+  std::size_t rows;
+  std::size_t wide;
+};
+
+}  // namespace
+
+TableBatch::TableBatch(const TableLayout& layout, const World& world)
+    : layout_(layout), memory_(world.memory), unique_(layout.most_keys) {
+  memory_.book(Category::communication, UniqueKeys::size_bytes(layout.most_keys));
+  const Sizes sizes(layout);
+  keys_ = world.buffer(sizes.keys, Category::communication);
+  lookups_ = world.buffer(sizes.lookups, Category::communication, nullptr);
+  offsets_ = world.buffer(sizes.offsets, Category::communication, nullptr);
+  rows_ = world.buffer(sizes.rows, Category::parameters);
+  gradients_ = world.buffer(sizes.rows, Category::gradients);
+  wide_rows_ = world.buffer(sizes.wide, Category::parameters, nullptr);
+  wide_gradients_ = world.buffer(sizes.wide, Category::gradients, nullptr);
+}
+
+TableBatch::~TableBatch() { memory_.release(Category::communication, UniqueKeys::size_bytes(layout_.most_keys)); }
+
+void TableBatch::predict(const TableLayout& layout, Prediction& sum) {
+  const Sizes sizes(layout);
+  sum.worker_memory[Category::communication] +=
+      sizes.keys + sizes.lookups + sizes.offsets + UniqueKeys::size_bytes(layout.most_keys);
+  sum.worker_memory[Category::parameters] += sizes.rows + sizes.wide;
+  sum.worker_memory[Category::gradients] += sizes.rows + sizes.wide;
+}
+
+std::size_t TableBatch::lent_bytes(const TableLayout& layout) {
+  const Sizes sizes(layout);
+  return sizes.keys + 2 * sizes.rows + 4 * Arena::kAlignment;
+}
+
+void TableBatch::take(const KeyBatch& keys, RowUse use) {
+  check(keys.lookups.size() <= layout_.most_keys && keys.offsets.size() <= layout_.most_bags + 1,
+        "a batch of {} keys of table '{}', at most {} expected", keys.lookups.size(), layout_.name, layout_.most_keys);
+  use_ = use;
+  bags_ = keys.offsets.size() - 1;
+  std::copy(keys.offsets.begin(), keys.offsets.end(), offsets_.as<std::uint32_t>().begin());
+  count_ = unique_.find(keys.lookups, keys_.as<std::uint64_t>(), lookups_.as<std::uint32_t>());
+  const std::span<float> gradients = (narrow() ? wide_gradients_ : gradients_).as<float>();
+  std::fill_n(gradients.begin(), use == RowUse::train ? values() : 0, 0.0F);
+}
+
+std::span<const std::uint64_t> TableBatch::keys() const { return keys_.as<std::uint64_t>().first(count_); }
+
+Elements TableBatch::rows() { return rows_.elements(layout_.type).subspan(0, values()); }
+
+void TableBatch::arrived() {
+  if (narrow()) widen(rows(), wide_rows_.as<float>().first(values()));
+}
+
+TableView TableBatch::view(Range bags) {
+  check(bags.end <= bags_, "bags up to {} of {}", bags.end, bags_);
+  float* const rows = (narrow() ? wide_rows_ : rows_).as<float>().data();
+  float* const gradients = (narrow() ? wide_gradients_ : gradients_).as<float>().data();
+  return {.rows = {rows, count_, layout_.width},
+          .gradients = {use_ == RowUse::train ? gradients : nullptr, count_, layout_.width},
+          .offsets = std::span<const std::uint32_t>(offsets_.as<std::uint32_t>()).subspan(bags.begin, bags.size() + 1),
+          .lookups = lookups_.as<std::uint32_t>()};
+}
+
+ConstElements TableBatch::gradients() {
+  const Elements travel = gradients_.elements(layout_.type).subspan(0, values());
+  if (narrow()) psring::narrow(wide_gradients_.as<float>().first(values()), travel);
+  return travel;
+}
+
+}  // namespace psring::worker

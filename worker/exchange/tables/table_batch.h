@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include <psring/common/device/buffer.h>
+#include <psring/worker/exchange/tables/tables.h>
+#include <psring/worker/exchange/tables/unique_keys.h>
+#include <psring/worker/model/layer.h>
+
+namespace psring::worker {
+
+/// The rows of one worker's batch in one table: its different keys, their values and their gradients, in memory for the
+/// largest batch. What travels lies in the arena that servers of the host map.
+class TableBatch {
+ public:
+  /// REQUIRES: layout and world outlive it.
+  TableBatch(const TableLayout& layout, const World& world);
+  TableBatch(const TableBatch&) = delete;
+  TableBatch& operator=(const TableBatch&) = delete;
+  ~TableBatch();
+  /// The bytes that it books, by category.
+  static void predict(const TableLayout& layout, Prediction& sum);
+  /// The bytes of an arena that it takes.
+  static std::size_t lent_bytes(const TableLayout& layout);
+
+  /// Takes the keys of a batch, and clears the gradients.
+  void take(const KeyBatch& keys, RowUse use);
+  RowUse use() const { return use_; }
+  /// The different keys, ascending.
+  std::span<const std::uint64_t> keys() const;
+  /// Their rows, in the type that travels, for whoever brings them here; `arrived` makes them readable.
+  Elements rows();
+  void arrived();
+  TableView view(Range bags);
+  /// The rows' gradients, rounded to the type that travels.
+  ConstElements gradients();
+
+ private:
+  std::size_t values() const { return count_ * layout_.width; }
+  bool narrow() const { return layout_.type != DType::f32; }
+
+  const TableLayout& layout_;
+  MemoryLedger& memory_;
+  UniqueKeys unique_;
+  Buffer keys_;
+  Buffer lookups_;
+  Buffer offsets_;
+  Buffer rows_;            ///< in the type that travels
+  Buffer gradients_;       ///< as well
+  Buffer wide_rows_;       ///< in f32; empty if rows travel in f32
+  Buffer wide_gradients_;  ///< as well
+  std::size_t count_ = 0;  ///< of different keys
+  std::size_t bags_ = 0;
+  RowUse use_ = RowUse::train;
+};
+
+}  // namespace psring::worker

@@ -1,0 +1,138 @@
+#include <algorithm>
+#include <cstring>
+
+#include <psring/common/base/text/error.h>
+#include <psring/optim/rows/row_hash.h>
+#include <psring/worker/tables/table_protocol.h>
+
+namespace psring::worker {
+
+using net::FrameHeader;
+using net::FrameType;
+using optim::bucket_of;
+
+namespace {
+
+constexpr std::size_t kPayloadBytes = std::size_t{1} << 20;
+
+/// The place behind the rows of a frame that begins at `begin`, where the piece's keys end at `end`.
+std::size_t end_of_frame(std::span<const std::uint64_t> keys, std::size_t begin, std::size_t end, std::size_t most) {
+  if (end - begin <= most) return end;
+  std::size_t cut = begin + most;
+  while (cut > begin && bucket_of(keys[cut]) == bucket_of(keys[cut - 1])) --cut;
+  if (cut > begin) return cut;
+  while (cut < end && bucket_of(keys[cut]) == bucket_of(keys[begin])) ++cut;
+  return cut;
+}
+
+}  // namespace
+
+std::vector<RowFrame> cut_rows(const TableLayout& table, std::size_t owners, std::span<const std::uint64_t> keys) {
+  const std::size_t row_bytes = std::max(table.row_bytes(), sizeof(std::uint64_t));
+  const std::size_t most = std::max<std::size_t>(kPayloadBytes / row_bytes, 1);
+  std::vector<RowFrame> frames;
+  std::size_t row = 0;
+  for (std::size_t owner = 0; owner < owners; ++owner)
+    for (std::size_t piece = 0; piece < table.pieces; ++piece) {
+      const Range buckets = table_piece(table_buckets(owners, owner), table.pieces, piece);
+      if (buckets.empty()) continue;
+      const auto behind = std::ranges::lower_bound(keys.subspan(row), buckets.end, {}, bucket_of);
+      const auto end = row + static_cast<std::size_t>(behind - keys.subspan(row).begin());
+      std::size_t bucket = buckets.begin;
+      do {
+        const std::size_t cut = end_of_frame(keys, row, end, most);
+        if ((cut - row) * row_bytes > net::kMaxPayloadBytes)
+          fail(ErrorKind::data, "table '{}': {} keys of one batch in bucket {}", table.name, cut - row, bucket);
+        const std::size_t next = cut == end ? buckets.end : bucket_of(keys[cut]);
+        frames.push_back({owner, {bucket, next}, {row, cut}});
+        bucket = next;
+        row = cut;
+      } while (row < end);
+    }
+  return frames;
+}
+
+FrameHeader TableProtocol::header(std::size_t table, const RowFrame& frame, FrameType type) const {
+  FrameHeader header;
+  header.type = type;
+  header.dtype = layout_.tables[table].type;
+  header.unit = static_cast<std::uint32_t>(layout_.units.size() + table);
+  header.set_range(frame.buckets);
+  header.step = header.version = tables_[table].version;
+  return header;
+}
+
+void TableProtocol::pull(std::size_t number, std::span<const std::uint64_t> keys, std::uint64_t version, Elements into,
+                         bool read, Frames& out) {
+  Table& table = tables_[number];
+  const std::size_t width = layout_.tables[number].width;
+  check(table.missing == 0 && into.size() == keys.size() * width, "rows of a table are pulled twice at once");
+  table.into = into;
+  table.version = version;
+  table.parts.clear();
+  for (const RowFrame& frame : cut_rows(layout_.tables[number], layout_.owners, keys)) {
+    table.parts.push_back({frame, true});
+    FrameHeader head = header(number, frame, FrameType::rows_pull);
+    if (read) {
+      head.flags = FrameHeader::kStartUp;
+      head.step = table.reads;
+    }
+    head.micro = static_cast<std::uint32_t>(frame.rows.size() * width);
+    const Elements place = into.subspan(frame.rows.begin * width, frame.rows.size() * width);
+    head.dest = mark_ && !place.empty() ? mark_(place.data()) : 0;
+    out.push_back({{net::Role::server, static_cast<std::uint32_t>(frame.owner)},
+                   head,
+                   std::as_bytes(keys.subspan(frame.rows.begin, frame.rows.size()))});
+  }
+  table.missing = table.parts.size();
+  if (read) ++table.reads;
+}
+
+void TableProtocol::push(std::size_t number, ConstElements gradients, Frames& out) {
+  Table& table = tables_[number];
+  const std::size_t width = layout_.tables[number].width;
+  check(table.missing == 0, "gradients of rows that are not here");
+  for (const Part& part : table.parts) {
+    FrameHeader head = header(number, part.frame, FrameType::rows_push);
+    head.flags = FrameHeader::kWantAck;
+    ++table.unacknowledged;
+    out.push_back({{net::Role::server, static_cast<std::uint32_t>(part.frame.owner)},
+                   head,
+                   gradients.subspan(part.frame.rows.begin * width, part.frame.rows.size() * width).bytes()});
+  }
+}
+
+void TableProtocol::on_message(const net::Message& message) {
+  const FrameHeader& header = message.header;
+  const auto refuse = [&](const char* what) {
+    fail(ErrorKind::protocol, "{} {} [{}, {}) of table {}", to_string(header.sender()), what, header.begin, header.end,
+         header.unit);
+  };
+  if (header.sender_role != net::Role::server || header.unit < layout_.units.size() ||
+      header.unit - layout_.units.size() >= tables_.size())
+    refuse("sent a frame for");
+  const std::size_t number = header.unit - layout_.units.size();
+  Table& table = tables_[number];
+  if (header.type == FrameType::rows_ack) {
+    if (table.unacknowledged == 0) refuse("acknowledges gradients that were not pushed, of");
+    --table.unacknowledged;
+    return;
+  }
+  const auto part =
+      std::ranges::lower_bound(table.parts, header.begin, {}, [](const Part& p) { return p.frame.buckets.begin; });
+  if (part == table.parts.end() || part->frame.buckets != header.range() || part->frame.owner != header.sender_rank ||
+      !part->waiting)
+    refuse("sent rows that were not asked for, of");
+  const TableLayout& layout = layout_.tables[number];
+  const std::size_t rows = part->frame.rows.size();
+  if (header.dtype != layout.type || header.version != table.version ||
+      message.payload.size() != rows * layout.row_bytes())
+    refuse("sent other rows than it was asked for, of");
+  const Elements into = table.into.subspan(part->frame.rows.begin * layout.width, rows * layout.width);
+  if (rows > 0 && message.payload.data() != into.data())
+    std::memcpy(into.data(), message.payload.data(), message.payload.size());
+  part->waiting = false;
+  --table.missing;
+}
+
+}  // namespace psring::worker

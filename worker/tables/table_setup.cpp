@@ -1,0 +1,123 @@
+#include <algorithm>
+#include <string>
+
+#include <psring/common/base/consistency.h>
+#include <psring/common/base/text/error.h>
+#include <psring/optim/codec/compression.h>
+#include <psring/optim/job_optimizer.h>
+#include <psring/worker/data/key_reader.h>
+#include <psring/worker/tables/row_batches.h>
+#include <psring/worker/tables/table_setup.h>
+
+namespace psring::worker {
+namespace {
+
+constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
+constexpr std::size_t kMostPieces = 16;
+
+/// An option that a job with tables refuses.
+struct Refused {
+  bool given;
+  std::string flag;
+  const char* reason;
+};
+
+Init parse_init(const std::string& text) {
+  const Spec spec = Spec::parse("--table-init", text);
+  Init init;
+  if (spec.name() == "uniform")
+    init.kind = Init::Kind::uniform;
+  else if (spec.name() == "normal")
+    init.kind = Init::Kind::normal;
+  else if (spec.name() != "constant")
+    fail(ErrorKind::usage, "--table-init: expected uniform:A, normal:A or constant:A, got '{}'", text);
+  try {
+    std::size_t end = 0;
+    init.a = std::stof(spec.argument(), &end);
+    if (end == spec.argument().size()) return init;
+  } catch (const std::exception&) {  // said below
+  }
+  fail(ErrorKind::usage, "--table-init: expected {}:A with a number A, got '{}'", spec.name(), text);
+}
+
+void check_without_tables(const JobOptions& job) {
+  const JobOptions plain;
+  const auto refuse = [&](bool given, const std::string& flag) {
+    if (given) fail(ErrorKind::usage, "{}: --model {} has no table", flag, job.model);
+  };
+  refuse(job.table_optimizer != plain.table_optimizer, "--table-optimizer " + job.table_optimizer);
+  refuse(job.table_lr != plain.table_lr, fmt::format("--table-lr {}", job.table_lr.value_or(0)));
+  refuse(job.table_type != plain.table_type, "--table-type " + job.table_type);
+  refuse(job.table_init != plain.table_init, "--table-init " + job.table_init);
+}
+
+}  // namespace
+
+void check_tables(const JobOptions& job, const StrategyKind& strategy, const Model& model, bool planned) {
+  if (model.tables.empty()) {
+    if (strategy.row_servers)
+      fail(ErrorKind::usage, "--strategy {}: --model {} has no table for its servers; use ddp", job.strategy,
+           job.model);
+    return check_without_tables(job);
+  }
+  const JobOptions plain;
+  const Refused rows[] = {
+      {planned, "plan, memory and predictions", "the bytes of rows depend on the samples"},
+      {!strategy.tables, "--strategy " + job.strategy,
+       "strategies that train tables: single, ps, ps-colocated, hybrid, hybrid-colocated"},
+      {parse_consistency(job.consistency).each_push_updates, "--consistency " + job.consistency,
+       "rows are updated once for all workers of a step"},
+      {job.backup_workers > 0, "--backup-workers", "an update of rows waits for every worker"},
+      {job.placement == "mixed", fmt::format("--servers mixed:{}", job.standalone_servers()),
+       "servers own equal parts of a table"},
+      {job.optimizer_on == "worker" && !strategy.one_worker, "--optimizer-on worker", "servers update rows"},
+      {strategy.row_servers && job.server_threads > 1, fmt::format("--server-threads {}", job.server_threads),
+       "one thread updates rows"},
+      {job.aggregate != "mean", "--aggregate " + job.aggregate, "the gradient of a row is the workers' mean"},
+      {optim::compresses(job.compress), "--compress " + job.compress, "gradients of rows travel as they are"},
+      {job.local_reduce, "--local-reduce", "each worker pushes its own rows"},
+      {job.accumulate_at == "owner", "--accumulate-at owner", "rows are pushed once a step"},
+      {optim::loss_scaler(job).active(), "--loss-scale " + job.loss_scale, "gradients of rows are not scaled"},
+      {job.device == "cuda", "--device cuda", "rows are read on the host"},
+      {job.server_device == "cuda", "--server-device cuda", "rows are updated on the host"},
+      {job.tensor > 1, fmt::format("--tensor {}", job.tensor), "each worker reads whole rows"},
+      {job.pipeline > 1, fmt::format("--pipeline {}", job.pipeline), "each worker reads whole rows"},
+      {job.max_restarts > 0, "--max-restarts", "rows are not kept for a restart"},
+      {job.min_workers > 0, "--elastic", "rows are not kept for fewer workers"},
+      {job.replicas > 0, "--replicas", "followers have no rows"},
+      {job.checkpoint_every > 0, "--checkpoint-every", "a checkpoint has no rows"},
+      {!job.resume.empty(), "--resume", "a checkpoint has no rows"},
+      {!job.init.empty(), "--init", "rows begin with --table-init"},
+      {!job.live.empty(), "--live", "the page shows no rows"},
+      {!job.fault.empty(), "--fault", "lost frames of rows are not sent again"},
+      {job.compute != plain.compute, "--compute " + job.compute, "layers that only sleep read no rows"},
+  };
+  for (const Refused& row : rows)
+    if (row.given)
+      fail(ErrorKind::usage, "--model {} has tables, and {} is refused: {}", job.model, row.flag, row.reason);
+}
+
+std::vector<TableLayout> table_layouts(const JobOptions& job, const Model& model, const Dataset& data,
+                                       std::size_t owners) {
+  if (model.tables.empty()) return {};
+  if (owners > kMostTableOwners)
+    fail(ErrorKind::usage, "--servers {}: at most {} own a table", owners, kMostTableOwners);
+  const KeyReader keys(data, key_fields_of(model.tables));
+  const Init init = parse_init(job.table_init);
+  std::vector<TableLayout> layouts;
+  for (std::size_t table = 0; table < model.tables.size(); ++table) {
+    const TableSpec& spec = model.tables[table];
+    TableLayout layout{.name = spec.name,
+                       .width = spec.width,
+                       .type = parse_dtype("--table-type", job.table_type),
+                       .init = init,
+                       .most_keys = job.batch_per_worker() * keys.most_keys(table),
+                       .most_bags = job.batch_per_worker() * spec.features.size()};
+    layout.pieces =
+        std::clamp<std::size_t>(layout.most_keys * layout.row_bytes() / owners / kPieceBytes, 1, kMostPieces);
+    layouts.push_back(std::move(layout));
+  }
+  return layouts;
+}
+
+}  // namespace psring::worker
