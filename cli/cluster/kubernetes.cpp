@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <regex>
 #include <string_view>
 #include <utility>
@@ -11,19 +13,12 @@
 
 #include <psring/cli/cluster/kubernetes.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/json.h>
 
 namespace psring::cli {
 namespace {
 
 constexpr std::size_t kMostNameLetters = 40;  // with "-coordinator-0-0" it is the name of a host
-constexpr int kUser = 10001;
-constexpr int kKeyMode = 0440;  // Kubernetes gives the file to root, and to the group of the pod
-constexpr const char* kKeyFolder = "/etc/psring";
-constexpr const char* kKeyFile = "/etc/psring/job.key";
-constexpr const char* kRunsFolder = "/runs";
-constexpr const char* kDataFolder = "/data";
-constexpr const char* kIndex = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
-
 bool matches(const std::string& text, const char* pattern) { return std::regex_match(text, std::regex(pattern)); }
 
 void check_name(const char* flag, const std::string& name, const char* pattern, std::size_t most,
@@ -47,23 +42,6 @@ const char* name_of(Part part) {
   return part == Part::coordinator ? "coordinator" : part == Part::servers ? "server" : "worker";
 }
 
-Json labels_of(const KubernetesJob& job) {
-  return {{"app.kubernetes.io/name", "psring"}, {"app.kubernetes.io/instance", job.name}};
-}
-
-Json labels_of(const KubernetesJob& job, Part part) {
-  Json labels = labels_of(job);
-  labels["app.kubernetes.io/component"] = name_of(part);
-  return labels;
-}
-
-Json metadata_of(const KubernetesJob& job, const std::string& name, Json labels) {
-  Json metadata = {{"name", name}};
-  if (!job.cluster_namespace.empty()) metadata["namespace"] = job.cluster_namespace;
-  metadata["labels"] = std::move(labels);
-  return metadata;
-}
-
 std::string base64(std::string_view bytes) {
   std::string text(sodium_base64_ENCODED_LEN(bytes.size(), sodium_base64_VARIANT_ORIGINAL), '\0');
   sodium_bin2base64(text.data(), text.size(), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
@@ -72,195 +50,143 @@ std::string base64(std::string_view bytes) {
   return text;
 }
 
-/// Builds the pods of a job. `host`: the name under which the coordinator's pod is found.
-class Pods {
- public:
-  Pods(const KubernetesJob& job, std::string host) : job_(job), host_(std::move(host)) {}
+/// Words that YAML 1.1 or 1.2 reads as a truth value, as null, or as a number.
+constexpr std::array<std::string_view, 11> kOtherValues = {"true", "false", "null", "yes", "no", "on",
+                                                           "off",  "y",     "n",    "nan", "inf"};
 
-  /// A Job's specification. Each pod has an index, which is the rank of its process.
-  Json job_spec(Part part) const {
-    const std::size_t pods = part == Part::coordinator ? 1 : part == Part::servers ? job_.servers : job_.workers;
-    Json spec = {{"completionMode", "Indexed"}, {"completions", pods}, {"parallelism", pods}};
-    // The loss of the coordinator is the end of the job. If no process keeps the state, a loss ends all pods.
-    spec["backoffLimit"] = part == Part::coordinator ? 0 : job_.max_restarts * pods;
-    if (part != Part::coordinator) spec["podFailurePolicy"] = {{"rules", failure_rules(part)}};
-    spec["template"] = {{"metadata", {{"labels", labels_of(job_, part)}}}, {"spec", pod_spec(part)}};
-    return spec;
-  }
-
- private:
-  /// A pod that Kubernetes evicts is replaced at no charge, a process that was lost is replaced, and an error of the
-  /// job, which would happen again, ends the Job.
-  static Json failure_rules(Part part) {
-    Json disruption = Json::object();
-    disruption["type"] = "DisruptionTarget";
-    disruption["status"] = "True";
-    Json conditions = Json::array();
-    conditions.push_back(std::move(disruption));
-    Json ignored = Json::object();
-    ignored["action"] = "Ignore";
-    ignored["onPodConditions"] = std::move(conditions);
-    Json fails = Json::object();
-    fails["action"] = "FailJob";
-    fails["onExitCodes"] = Json::object();
-    fails["onExitCodes"]["containerName"] = name_of(part);
-    fails["onExitCodes"]["operator"] = "In";
-    fails["onExitCodes"]["values"] = std::vector<int>{1, 2, 3, 5, 6};
-    Json rules = Json::array();
-    rules.push_back(std::move(ignored));
-    rules.push_back(std::move(fails));
-    return rules;
-  }
-
-  Json pod_spec(Part part) const {
-    const bool coordinates = part == Part::coordinator;
-    Json spec = {{"restartPolicy", "Never"},
-                 {"terminationGracePeriodSeconds", coordinates ? 120 : 10},
-                 {"automountServiceAccountToken", false},
-                 {"enableServiceLinks", false}};
-    spec["securityContext"] = {{"runAsNonRoot", true},
-                               {"runAsUser", kUser},
-                               {"runAsGroup", kUser},
-                               {"fsGroup", kUser},
-                               {"fsGroupChangePolicy", "OnRootMismatch"},
-                               {"seccompProfile", {{"type", "RuntimeDefault"}}}};
-    if (!coordinates) spec["initContainers"] = one(waiting_container());
-    spec["containers"] = one(container(part));
-    spec["volumes"] = volumes();
-    return spec;
-  }
-
-  static Json one(Json item) {
-    Json list = Json::array();
-    list.push_back(std::move(item));
-    return list;
-  }
-
-  static Json security() {
-    return {{"allowPrivilegeEscalation", false},
-            {"readOnlyRootFilesystem", true},
-            {"capabilities", {{"drop", one("ALL")}}}};
-  }
-
-  /// The name of the coordinator's pod is known as soon as the pod has an address.
-  Json waiting_container() const {
-    const std::string script = fmt::format(
-        "i=0; until getent hosts \"$0\" >/dev/null; do i=$((i+1)); [ $i -lt {} ] || exit 4; sleep 1; done", seconds());
-    Json container = {{"name", "wait-for-coordinator"}, {"image", job_.image}};
-    container["command"] = std::vector<std::string>{"/bin/sh", "-c", script, host_};
-    container["resources"] = resources({.cpu = "50m", .memory = "32Mi"});
-    container["securityContext"] = security();
-    return container;
-  }
-
-  Json container(Part part) const {
-    Json container = {{"name", name_of(part)}, {"image", job_.image}};
-    container["command"] = command(part);
-    if (part == Part::coordinator) {
-      container["workingDir"] = kRunsFolder;
-      container["ports"] = one({{"name", "coordinator"}, {"containerPort", job_.port}, {"protocol", "TCP"}});
-    } else {
-      container["env"] = one({{"name", "RANK"}, {"valueFrom", {{"fieldRef", {{"fieldPath", kIndex}}}}}});
-    }
-    container["resources"] = resources(part == Part::workers   ? job_.worker
-                                       : part == Part::servers ? job_.server
-                                                               : PodSize{.cpu = "250m", .memory = "512Mi"});
-    // A connection without proof of the key would count as an attack; and a process that hangs is found by the
-    // coordinator, by its silence.
-    const std::string listens = fmt::format("{}/{}/job.json", kRunsFolder, job_.name);
-    if (part == Part::coordinator) container["startupProbe"] = probe({"test", "-f", listens}, 2, 150);
-    if (part == Part::coordinator) container["readinessProbe"] = probe({"test", "-f", listens}, 10, 3);
-    container["livenessProbe"] =
-        probe({"/bin/sh", "-c", "read -r p n state rest < /proc/1/stat && [ \"$state\" != T ]"}, 20, 6);
-    container["securityContext"] = security();
-    container["volumeMounts"] = mounts();
-    return container;
-  }
-
-  static Json probe(const std::vector<std::string>& command, int period_s, int failures) {
-    return {{"exec", {{"command", command}}}, {"periodSeconds", period_s}, {"failureThreshold", failures}};
-  }
-
-  std::vector<std::string> command(Part part) const {
-    if (part != Part::coordinator)
-      return {fmt::format("psring-{}", name_of(part)),
-              "--rdzv-endpoint",
-              fmt::format("{}:{}", host_, job_.port),
-              "--key",
-              kKeyFile,
-              "--rank",
-              "$(RANK)",
-              "--join-timeout",
-              fmt::format("{}", seconds()),
-              "--leave-on-signal"};
-    std::vector<std::string> words = {
-        "psring", "coordinator", "--listen", fmt::format("0.0.0.0:{}", job_.port),
-        "--key",  kKeyFile,      "--out",    fmt::format("{}/{}", kRunsFolder, job_.name)};
-    for (const std::string& word : job_.job_args) words.push_back(escaped(word));
-    return words;
-  }
-
-  /// Kubernetes replaces $(NAME) in a command.
-  static std::string escaped(const std::string& word) {
-    return std::regex_replace(word, std::regex(R"(\$\()"), "$$$$(");
-  }
-
-  static Json resources(const PodSize& size) {
-    Json requests = {{"cpu", size.cpu}, {"memory", size.memory}};
-    Json limits = Json::object();
-    limits["memory"] = size.memory;
-    if (size.gpus > 0) limits["nvidia.com/gpu"] = size.gpus;
-    return {{"requests", std::move(requests)}, {"limits", std::move(limits)}};
-  }
-
-  Json mounts() const {
-    Json mounts = Json::array();
-    mounts.push_back({{"name", "key"}, {"mountPath", kKeyFolder}, {"readOnly", true}});
-    mounts.push_back({{"name", "tmp"}, {"mountPath", "/tmp"}});
-    mounts.push_back({{"name", "shm"}, {"mountPath", "/dev/shm"}});
-    mounts.push_back({{"name", "runs"}, {"mountPath", kRunsFolder}});
-    if (!job_.data_claim.empty()) mounts.push_back({{"name", "data"}, {"mountPath", kDataFolder}, {"readOnly", true}});
-    return mounts;
-  }
-
-  Json volumes() const {
-    const std::string secret = job_.key_secret.empty() ? job_.name + "-key" : job_.key_secret;
-    Json volumes = Json::array();
-    volumes.push_back({{"name", "key"}, {"secret", {{"secretName", secret}, {"defaultMode", kKeyMode}}}});
-    volumes.push_back({{"name", "tmp"}, {"emptyDir", {{"sizeLimit", "1Gi"}}}});
-    volumes.push_back({{"name", "shm"}, {"emptyDir", {{"medium", "Memory"}, {"sizeLimit", "256Mi"}}}});
-    volumes.push_back({{"name", "runs"}, {"persistentVolumeClaim", {{"claimName", job_.runs_claim}}}});
-    if (!job_.data_claim.empty())
-      volumes.push_back(
-          {{"name", "data"}, {"persistentVolumeClaim", {{"claimName", job_.data_claim}, {"readOnly", true}}}});
-    return volumes;
-  }
-
-  std::uint64_t seconds() const { return static_cast<std::uint64_t>(std::ceil(job_.join_timeout)); }
-
-  const KubernetesJob& job_;
-  const std::string host_;
-};
-
-Json secret_of(const KubernetesJob& job) {
-  Json secret = {{"apiVersion", "v1"}, {"kind", "Secret"}};
-  secret["metadata"] = metadata_of(job, job.name + "-key", labels_of(job));
-  secret["type"] = "Opaque";
-  secret["immutable"] = true;
-  secret["data"] = {{"job.key", base64(job.key)}};
-  return secret;
+/// Returns a text as YAML. It stands without quotes only where no reader of YAML 1.1 or 1.2 takes it for something
+/// else. A text of JSON is a text of YAML.
+std::string yaml(const std::string& text) {
+  std::string lower = text;
+  std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  const bool is_plain = matches(text, "[A-Za-z/][A-Za-z0-9_./-]*") &&
+                        std::find(kOtherValues.begin(), kOtherValues.end(), lower) == kOtherValues.end();
+  return is_plain ? text : Json(text).dump_any_bytes();
 }
 
-/// A Service without an address of its own: it gives pods their names, before they are ready, too.
-Json service_of(const KubernetesJob& job) {
-  Json service = {{"apiVersion", "v1"}, {"kind", "Service"}};
-  service["metadata"] = metadata_of(job, job.name, labels_of(job));
-  Json port = {{"name", "coordinator"}, {"port", job.port}, {"targetPort", job.port}, {"protocol", "TCP"}};
-  Json ports = Json::array();
-  ports.push_back(std::move(port));
-  service["spec"] = {{"clusterIP", "None"}, {"publishNotReadyAddresses", true}, {"selector", labels_of(job)}};
-  service["spec"]["ports"] = std::move(ports);
-  return service;
+using Values = std::map<std::string, std::string>;
+
+/// Returns a template of kubernetes.yaml.
+std::string_view template_of(const std::string& name) {
+  const std::string_view all = kubernetes_texts()[0].text;
+  const std::string head = "\n#: " + name + "\n";
+  const std::size_t begin = all.find(head) + head.size();
+  return all.substr(begin, std::min(all.find("\n#", begin), all.size() - 1) + 1 - begin);
+}
+
+/// Replaces each "{NAME}" of a template by its value. A value takes over its line's indentation, line by line; a line
+/// that has only an empty value is left out.
+std::string fill(const std::string& name, const Values& values) {
+  std::string_view text = template_of(name);
+  std::string out;
+  while (!text.empty()) {
+    const std::string_view line = text.substr(0, text.find('\n') + 1);
+    text.remove_prefix(line.size());
+    const std::size_t begin = line.find('{');
+    if (begin == std::string_view::npos) {
+      out += line;
+      continue;
+    }
+    const std::size_t end = line.find('}', begin);
+    const std::string_view indent = line.substr(0, line.find_first_not_of(' '));
+    const std::string& value = values.at(std::string(line.substr(begin + 1, end - begin - 1)));
+    if (value.empty()) continue;
+    out += line.substr(0, begin);
+    for (const char c : value) c == '\n' ? out.append("\n").append(indent) : out.append(1, c);
+    out += line.substr(end + 1);
+  }
+  return out;
+}
+
+/// Returns a filled block without its last line's end, as a value of another template.
+std::string block(const std::string& name, const Values& values = {}) {
+  std::string filled = fill(name, values);
+  if (!filled.empty()) filled.pop_back();
+  return filled;
+}
+
+std::string list(const std::vector<std::string>& words) {
+  std::string lines;
+  for (const std::string& word : words) lines += (lines.empty() ? "- " : "\n- ") + yaml(word);
+  return lines;
+}
+
+std::string labels_of(const KubernetesJob& job) { return block("labels", {{"name", yaml(job.name)}}); }
+std::string labels_of(const KubernetesJob& job, Part part) {
+  return labels_of(job) + "\napp.kubernetes.io/component: " + name_of(part);
+}
+
+std::string metadata_of(const KubernetesJob& job, const std::string& name, const std::string& labels) {
+  return block("metadata",
+               {{"name", yaml(name)},
+                {"namespace", job.cluster_namespace.empty() ? "" : "namespace: " + yaml(job.cluster_namespace)},
+                {"labels", labels}});
+}
+
+std::string resources_of(const PodSize& size) {
+  return block("resources", {{"cpu", yaml(size.cpu)},
+                             {"memory", yaml(size.memory)},
+                             {"gpus", size.gpus > 0 ? fmt::format("nvidia.com/gpu: {}", size.gpus) : ""}});
+}
+
+/// The command of a container. Kubernetes replaces $(NAME) in a command.
+std::string command_of(const KubernetesJob& job, Part part, const std::string& host, const std::string& seconds) {
+  if (part != Part::coordinator)
+    return list({fmt::format("psring-{}", name_of(part)), "--rdzv-endpoint", fmt::format("{}:{}", host, job.port),
+                 "--key", "/etc/psring/job.key", "--rank", "$(RANK)", "--join-timeout", seconds, "--leave-on-signal"});
+  std::vector<std::string> words{"psring", "coordinator",         "--listen", fmt::format("0.0.0.0:{}", job.port),
+                                 "--key",  "/etc/psring/job.key", "--out",    "/runs/" + job.name};
+  for (const std::string& word : job.job_args)
+    words.push_back(std::regex_replace(word, std::regex(R"(\$\()"), "$$$$("));
+  return list(words);
+}
+
+/// Returns a Job's specification. `host`: the name under which the coordinator's pod is found, as soon as the pod has
+/// an address. `subdomain`: of the pods; may be empty.
+std::string job_spec(const KubernetesJob& job, Part part, const std::string& host, const std::string& subdomain) {
+  const bool coordinates = part == Part::coordinator;
+  const std::size_t pods = coordinates ? 1 : part == Part::servers ? job.servers : job.workers;
+  const std::string seconds = fmt::format("{}", static_cast<std::uint64_t>(std::ceil(job.join_timeout)));
+  const std::string image = yaml(job.image);
+  const std::string security = block("security");
+  const Values listens{{"file", yaml(fmt::format("/runs/{}/job.json", job.name))}};
+  const std::string waiting = block("waiting", {{"image", image},
+                                                {"seconds", seconds},
+                                                {"host", yaml(host)},
+                                                {"resources", resources_of({.cpu = "50m", .memory = "32Mi"})},
+                                                {"security", security}});
+  const Values claim{{"claim", yaml(job.data_claim)}};
+  const PodSize size = coordinates             ? PodSize{.cpu = "250m", .memory = "512Mi"}
+                       : part == Part::servers ? job.server
+                                               : job.worker;
+  return block(
+      "job-spec",
+      {{"completions", fmt::format("completions: {0}\nparallelism: {0}", pods)},
+       // The loss of the coordinator is the end of the job. If no process keeps the state, a loss ends all pods.
+       {"backoff", fmt::format("{}", coordinates ? 0 : job.max_restarts * pods)},
+       {"failures", coordinates ? "" : block("failures", {{"part", name_of(part)}})},
+       {"labels", labels_of(job, part)},
+       {"grace", coordinates ? "120" : "10"},
+       {"waiting", coordinates ? "" : waiting},
+       {"part", name_of(part)},
+       {"image", image},
+       {"command", command_of(job, part, host, seconds)},
+       {"place", coordinates ? block("port", {{"port", fmt::format("{}", job.port)}}) : block("rank")},
+       {"resources", resources_of(size)},
+       {"probes", coordinates ? block("listen-probes", {{"test", block("listens", listens)}}) : ""},
+       {"security", security},
+       {"data_mount", job.data_claim.empty() ? "" : block("data-mount")},
+       {"secret", yaml(job.key_secret.empty() ? job.name + "-key" : job.key_secret)},
+       {"runs", yaml(job.runs_claim)},
+       {"data_volume", job.data_claim.empty() ? "" : block("data-volume", claim)},
+       {"subdomain", subdomain.empty() ? "" : "subdomain: " + yaml(subdomain)}});
+}
+
+/// The manifest of the Secret, if the cluster does not have one.
+std::vector<Manifest> secret_of(const KubernetesJob& job) {
+  if (!job.key_secret.empty()) return {};
+  return {{"secret.yaml", fill("secret", {{"metadata", metadata_of(job, job.name + "-key", labels_of(job))},
+                                          {"key", yaml(base64(job.key))}})}};
 }
 
 std::vector<Part> parts_of(const KubernetesJob& job) {
@@ -292,42 +218,32 @@ void check(const KubernetesJob& job) {
 }
 
 std::vector<Manifest> job_manifests(const KubernetesJob& job) {
-  std::vector<Manifest> manifests;
-  if (job.key_secret.empty()) manifests.push_back({"secret.yaml", secret_of(job)});
-  manifests.push_back({"service.yaml", service_of(job)});
-  const std::string host = job.name + "-coordinator";
-  const Pods pods(job, fmt::format("{}-0.{}", host, job.name));
+  std::vector<Manifest> manifests = secret_of(job);
+  manifests.push_back(
+      {"service.yaml", fill("service", {{"metadata", metadata_of(job, job.name, labels_of(job))},
+                                        {"labels", labels_of(job)},
+                                        {"ports", fmt::format("port: {0}\ntargetPort: {0}", job.port)}})});
+  const std::string host = fmt::format("{0}-coordinator-0.{0}", job.name);
   for (const Part part : parts_of(job)) {
-    Json object = {{"apiVersion", "batch/v1"}, {"kind", "Job"}};
-    object["metadata"] = metadata_of(job, fmt::format("{}-{}", job.name, name_of(part)), labels_of(job, part));
-    object["spec"] = pods.job_spec(part);
-    object["spec"]["template"]["spec"]["subdomain"] = job.name;  // the pod of index 0 is host NAME-0 of the Service
-    manifests.push_back({fmt::format("{}.yaml", name_of(part)), std::move(object)});
+    const std::string metadata = metadata_of(job, fmt::format("{}-{}", job.name, name_of(part)), labels_of(job, part));
+    // The pod of index 0 is host NAME-0 of the Service.
+    manifests.push_back({fmt::format("{}.yaml", name_of(part)),
+                         fill("job", {{"metadata", metadata}, {"spec", job_spec(job, part, host, job.name)}})});
   }
   return manifests;
 }
 
 std::vector<Manifest> job_set_manifests(const KubernetesJob& job) {
-  std::vector<Manifest> manifests;
-  if (job.key_secret.empty()) manifests.push_back({"secret.yaml", secret_of(job)});
-  const Pods pods(job, fmt::format("{0}-coordinator-0-0.{0}", job.name));
-  Json set = {{"apiVersion", "jobset.x-k8s.io/v1alpha2"}, {"kind", "JobSet"}};
-  set["metadata"] = metadata_of(job, job.name, labels_of(job));
-  Json jobs = Json::array();
-  for (const Part part : parts_of(job)) {
-    Json one = {{"name", name_of(part)}, {"replicas", 1}};
-    one["template"] = {{"metadata", {{"labels", labels_of(job, part)}}}, {"spec", pods.job_spec(part)}};
-    jobs.push_back(std::move(one));
-  }
-  Json coordinator = Json::array();
-  coordinator.push_back("coordinator");
-  Json spec = Json::object();
-  spec["network"] = {{"enableDNSHostnames", true}, {"subdomain", job.name}, {"publishNotReadyAddresses", true}};
-  spec["successPolicy"] = {{"operator", "All"}, {"targetReplicatedJobs", std::move(coordinator)}};
-  spec["failurePolicy"] = {{"maxRestarts", 0}};
-  spec["replicatedJobs"] = std::move(jobs);
-  set["spec"] = std::move(spec);
-  manifests.push_back({"jobset.yaml", std::move(set)});
+  std::vector<Manifest> manifests = secret_of(job);
+  const std::string host = fmt::format("{0}-coordinator-0-0.{0}", job.name);
+  std::string jobs;
+  for (const Part part : parts_of(job))
+    jobs += fill("replicated-job",
+                 {{"part", name_of(part)}, {"labels", labels_of(job, part)}, {"spec", job_spec(job, part, host, "")}});
+  jobs.pop_back();
+  manifests.push_back({"jobset.yaml", fill("job-set", {{"metadata", metadata_of(job, job.name, labels_of(job))},
+                                                       {"name", yaml(job.name)},
+                                                       {"jobs", jobs}})});
   return manifests;
 }
 

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
-#include <psring/common/base/text/json.h>
+#include <psring/view/step/source_texts.h>
 
 namespace psring::cli {
 
@@ -35,10 +35,13 @@ struct KubernetesJob {
   PodSize server;
 };
 
+/// Returns kubernetes.yaml, which the build has embedded (cli/CMakeLists.txt).
+std::span<const view::SourceText> kubernetes_texts();
+
 /// A file of manifests.
 struct Manifest {
-  std::string file;  ///< such as "workers.yaml"
-  Json object;
+  std::string file;  ///< such as "worker.yaml"
+  std::string text;  ///< a YAML 1.2 document in block style, which begins with "---"
 };
 
 /// Throws usage, naming the flag: a name that is no DNS label, a quantity that Kubernetes does not read.

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include <psring/cli/cluster/kubernetes.h>
-#include <psring/cli/cluster/yaml.h>
 #include <psring/cli/commands.h>
 #include <psring/cli/options/job_flags.h>
 #include <psring/cli/options/resolve.h>
@@ -95,7 +94,7 @@ void write_manifests(const fs::path& folder, const std::vector<Manifest>& manife
   fs::create_directories(folder, error);
   if (error) fail(ErrorKind::data, "--out {}: {}", folder.string(), error.message());
   for (const Manifest& manifest : manifests) {
-    write_new(folder / manifest.file, to_yaml(manifest.object));
+    write_new(folder / manifest.file, manifest.text);
     out::print("{}\n", (folder / manifest.file).string());
   }
 }
@@ -125,7 +124,7 @@ int write_manifests(ManifestsFlags flags, const Invocation& invocation) {
   if (!flags.out.empty()) {
     write_manifests(flags.out, manifests);
   } else {
-    for (const Manifest& manifest : manifests) out::print("{}", to_yaml(manifest.object));
+    for (const Manifest& manifest : manifests) out::print("{}", manifest.text);
   }
   return 0;
 }
