@@ -12,9 +12,11 @@ namespace {
 
 Section speed_section(const std::vector<Row>& rows) {
   const ModelColumns columns = model_columns(rows);
-  const bool text = columns.result == ModelColumns::Result::perplexity;
+  using Result = ModelColumns::Result;
+  const bool accuracy = columns.result == Result::accuracy || columns.result == Result::loss;
+  const std::string result = columns.result == Result::perplexity ? "perplexity" : accuracy ? "accuracy" : columns.metric;
   TextTable table({"strategy", "runs", std::string(columns.rate_name), "least", "most", "ms/step", "least", "most",
-                   "spread", "p10", "p90", "exposed", "loss", "test loss", text ? "perplexity" : "accuracy", "equal",
+                   "spread", "p10", "p90", "exposed", "loss", "test loss", result, "equal",
                    "largest difference"});
   for (const Row& row : rows) {
     const Summary& first = row.runs.front();
@@ -27,7 +29,7 @@ Section speed_section(const std::vector<Row>& rows) {
                number(1e3 * row.spread(&Summary::step_p10_seconds).median, 3),
                number(1e3 * row.spread(&Summary::step_p90_seconds).median, 3),
                number(1e3 * row.spread(&Summary::exposed_seconds).median, 3), number(first.final_loss, 4),
-               number(first.test_loss, 4), text ? columns.result_cell(first) : number(first.test_accuracy, 4),
+               number(first.test_loss, 4), accuracy ? number(first.test_accuracy, 4) : columns.result_cell(first),
                to_string(row.equality),
                row.largest_difference ? fmt::format("{:.2g}", *row.largest_difference) : kNothing});
   }

@@ -132,6 +132,8 @@ std::string legend(const std::vector<Row>& rows) {
       "arithmetic in another order.\n";
   if (columns.result == ModelColumns::Result::perplexity)
     text += "ppl: perplexity of the test split, e to the mean loss of a token; lower is better.\n";
+  if (columns.result == ModelColumns::Result::own)
+    text += fmt::format("{}: the model's own metric over the test samples.\n", columns.metric);
   text += inexact_legend(rows);
   if (std::any_of(rows.begin(), rows.end(), [](const Row& row) { return !not_comparable(row.step()).empty(); }))
     text += "*: not comparable, as processes had to share processors; the lines below say with what.\n";

@@ -57,6 +57,8 @@ std::string_view ModelColumns::result_name() const {
       return "acc";
     case Result::perplexity:
       return "ppl";
+    case Result::own:
+      return metric;
     case Result::loss:
       return "loss";
   }
@@ -69,6 +71,8 @@ std::string ModelColumns::result_cell(const Summary& run) const {
       return number(run.test_accuracy, 4);
     case Result::perplexity:
       return number(run.test_perplexity(), 2);
+    case Result::own:
+      return number(run.test_own.at(metric), 4);
     case Result::loss:
       return number(run.final_loss, 4);
   }
@@ -87,6 +91,11 @@ ModelColumns model_columns(const std::vector<Row>& rows) {
     const bool tested = any([](const Summary& run) { return run.test_perplexity().has_value(); });
     return {"tokens/s", &Summary::tokens_per_second, tested ? Result::perplexity : Result::loss};
   }
+  // The first metric that all rows have: rows may be of different models.
+  if (!rows.empty())
+    for (const auto& [name, mean] : rows.front().runs.front().test_own)
+      if (all([&](const Summary& run) { return run.test_own.contains(name); }))
+        return {"samples/s", &Summary::samples_per_second, Result::own, name};
   const bool classes = any([](const Summary& run) { return run.test_accuracy.has_value(); });
   return {"samples/s", &Summary::samples_per_second, classes ? Result::accuracy : Result::loss};
 }

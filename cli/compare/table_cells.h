@@ -29,15 +29,16 @@ std::string time_cell(const Row& row, std::string figure);
 std::string memory_cell(const Row& row, std::string_view role, std::uint64_t Summary::*figure);
 
 /// The columns that depend on the model. Models that read text have tokens/s and perplexity, other models samples/s and
-/// accuracy; the loss stands in for a result that no row has.
+/// the model's own metric, or accuracy; the loss stands in for a result that no row has.
 struct ModelColumns {
-  enum class Result : std::uint8_t { accuracy, perplexity, loss };
+  enum class Result : std::uint8_t { accuracy, perplexity, own, loss };
 
   std::string_view rate_name;  ///< "samples/s" or "tokens/s"
   double Summary::*rate;       ///< the figure below it
   Result result = Result::accuracy;
+  std::string metric{};  ///< the model's own, if that is the result
 
-  std::string_view result_name() const;  ///< "acc", "ppl" or "loss"
+  std::string_view result_name() const;  ///< "acc", "ppl", "loss" or the metric's name
   std::string result_cell(const Summary& run) const;
 };
 ModelColumns model_columns(const std::vector<Row>& rows);

@@ -19,6 +19,7 @@ std::string result_text(const Summary& summary) {
   } else if (summary.test_loss) {
     text += fmt::format(", test loss {:.4f}", *summary.test_loss);
   }
+  for (const auto& [name, mean] : summary.test_own) text += fmt::format(", test {} {:.4f}", name, mean);
   const std::string rate = summary.reads_text() ? fmt::format("{:.0f} tokens/s", summary.tokens_per_second)
                                                 : fmt::format("{:.0f} samples/s", summary.samples_per_second);
   return text + fmt::format("; {}, {:.2f} ms in the median step, {:.2f} ms of it waiting\n", rate,

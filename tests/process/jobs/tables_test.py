@@ -28,8 +28,10 @@ class Tables(ProgramTest):
         for number, flags in enumerate((["--servers", 1], ["--servers", 3, "--transport", "tcp"], ["--servers", 2, "--link", "1gbit"],
                                             ["--placement", "colocated"])):
             run = f"ps{number}"
-            self.assert_done(self.train("--strategy", "ps", "--workers", 2, *flags, *JOB, "--eval-every", 6, "--out", run))
+            done = self.train("--strategy", "ps", "--workers", 2, *flags, *JOB, "--eval-every", 6, "--out", run)
+            self.assert_done(done)
             self.assertEqual(self.model(run), self.model("single"), flags)
+            self.assertEqual(re.search(r", test auc (\S+);", done.out)[1], f"{self.summary(run)['own']['test_auc']:.4f}")
             summary = self.summary(run)
             for check in summary["bytes"]:
                 self.assertEqual(check["measured"], check["predicted"], check)
@@ -56,6 +58,8 @@ class Tables(ProgramTest):
         result = self.run_program("psring", "compare", "--strategies", "single,ps,ps-colocated,hybrid,hybrid-colocated", "--workers", 3, "--servers", "1,2", *JOB,
                                   "--table-type", "bf16", "--accumulate", 2, "--out", "cmp")
         self.assert_done(result)
+        self.assertRegex(result.out, r"equal +auc +bound by")
+        self.assertIn("auc: the model's own metric over the test samples.", result.out)
         table = re.search(r"\nstrategy .*\n-+\n((?:.+\n)+?)cluster:", result.out)[1].splitlines()
         rows = [line for line in table if line.startswith(("ps", "hybrid"))]
         self.assertEqual(len(rows), 8, result.out)
