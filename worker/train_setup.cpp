@@ -7,6 +7,7 @@
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/proc/mesh_servers.h>
 #include <psring/optim/job_optimizer.h>
+#include <psring/optim/rows/row_hash.h>
 #include <psring/worker/data/first_samples.h>
 #include <psring/worker/data/sampler.h>
 #include <psring/worker/model/device/device_network.h>
@@ -28,6 +29,12 @@ std::size_t key_fields(const Model& model) {
   return fields;
 }
 
+/// The bits that a key of any feature may have.
+std::size_t key_bits(const Model& model) {
+  const bool fuses = std::ranges::any_of(model.tables, &TableSpec::fuses);
+  return fuses ? optim::kFeatureShift : 64;
+}
+
 DataNeeds needs_of(const Model& model, const JobOptions& job) {
   return {.input_cols = model.input_cols,
           .rows_per_sample = model.rows_per_sample,
@@ -36,6 +43,7 @@ DataNeeds needs_of(const Model& model, const JobOptions& job) {
           .targets = model.classes > 0,
           .target_values = model.rows_per_sample * model.target_cols,
           .key_fields = key_fields(model),
+          .key_bits = key_bits(model),
           .seed = job.seed,
           .model = job.model};
 }
@@ -49,6 +57,7 @@ void limit_evaluation(const JobOptions& job, DataSplit& data) {
     fail(ErrorKind::usage, "--eval-samples {}: the test set of --data {} has {} samples", wanted, job.data,
          data.test->size());
   data.test = first_samples(std::move(data.test), wanted);
+  data.best = nullptr;  // it knows all of the test set
 }
 
 std::vector<TensorSpec> specs_of(const Layout& layout) {

@@ -59,6 +59,7 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps, std::uint64_t ne
   std::vector<std::uint32_t> samples;
   std::vector<float> outputs;  // of all samples, if a metric ranks them
   std::vector<std::int32_t> classes;
+  std::vector<float> values;
   const std::size_t chunk =
       (batch_ + plan_.job.accumulate - 1) / plan_.job.accumulate;  // the samples that the network has room for
   const std::size_t most = evaluation_count(parts_.data.test->size(), 0, workers);
@@ -87,6 +88,8 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps, std::uint64_t ne
       convert(y.values(), Elements(std::span(outputs).subspan(before)));
       const auto targets = parts_.network.targets();
       classes.insert(classes.end(), targets.begin(), targets.end());
+      const std::span<const float> wanted = parts_.network.target_values().span();
+      values.insert(values.end(), wanted.begin(), wanted.end());
     }
     if (parts_.links != nullptr) parts_.links->send_evaluated();
     if (!has_loss()) continue;
@@ -97,9 +100,10 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps, std::uint64_t ne
     result.correct += loss.correct;
     for (std::size_t i = 0; i < loss.metrics.size(); ++i) result.own[i].value += loss.metrics[i];
   }
+  const Targets all(classes, {values.data(), values.size(), 1});
   for (std::size_t i = 0; i < parts_.metrics.size(); ++i)
     if (parts_.metrics[i].of_all)
-      result.own[i].value = parts_.metrics[i].of_all(outputs, classes) * static_cast<double>(result.rows);
+      result.own[i].value = parts_.metrics[i].of_all(outputs, all) * static_cast<double>(result.rows);
   if (!reports_loss()) return;
   for (const std::uint64_t step : steps) {
     result.step = step;

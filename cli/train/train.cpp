@@ -130,6 +130,7 @@ void print_plan(const worker::TrainSetup& setup) {
   print_other_model(job);
   print_frozen(setup);
   print_tables(setup);
+  if (setup.data().best) out::print("--data {}: {}\n", job.data, setup.data().best());
   print_stages(setup);
   if (job.share_gpu && setup.strategy().ring)
     out::print("workers may share a GPU: what they exchange goes through NCCL's sockets\n");

@@ -8,7 +8,7 @@
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
 #include <psring/worker/data/criteo_like.h>
-#include <psring/worker/model/auc.h>
+#include <psring/worker/model/test_metrics.h>
 
 using namespace psring;
 using Catch::Contains;

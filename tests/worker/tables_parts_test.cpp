@@ -15,10 +15,10 @@
 #include <psring/worker/data/key_counts.h>
 #include <psring/worker/data/key_reader.h>
 #include <psring/worker/exchange/tables/unique_keys.h>
-#include <psring/worker/model/auc.h>
 #include <psring/worker/model/dlrm.h>
 #include <psring/worker/model/embedding_bag.h>
 #include <psring/worker/model/loss.h>
+#include <psring/worker/model/test_metrics.h>
 #include <psring/worker/tables/table_protocol.h>
 
 using namespace psring;
@@ -113,6 +113,11 @@ TEST_CASE("keys are read table by table, and hashed") {
   CHECK(keys[0] == std::vector<std::uint64_t>{7, optim::fused_key(1, 8), optim::fused_key(1, 9), 1});
   CHECK(keys[1] == std::vector<std::uint64_t>{~std::uint64_t{0}});
   CHECK(bags == std::vector<std::size_t>{4, 2});
+  std::vector<std::uint64_t> shared;  // equal ids of both fields are one key
+  KeyReader(data, {{{0, 2}, true}})
+      .read(
+          0, [&](std::size_t, std::uint64_t key) { shared.push_back(optim::unmix64(key)); }, [](std::size_t) {});
+  CHECK(shared == std::vector<std::uint64_t>{7, 8, 9});
   const KeyedData wide({{{std::uint64_t{1} << 56}, {}}}, {{"a"}, {"b"}});
   KeyReader refusing(wide, {{0, 2}});
   CHECK_THAT(error_of(ErrorKind::data,

@@ -7,6 +7,7 @@
 
 #include <psring/common/base/text/error.h>
 #include <psring/worker/data/criteo_like.h>
+#include <psring/worker/model/test_metrics.h>
 
 namespace psring::worker {
 namespace {
@@ -58,6 +59,18 @@ class CriteoLikeDataset final : public Dataset {
   const std::size_t first_;
   const std::size_t size_;
 };
+
+/// The AUC of the true probabilities over the samples behind those that train.
+double oracle_auc(const CriteoLike& clicks, const Dataset& test) {
+  std::vector<float> logits(test.size());
+  std::vector<std::int32_t> classes(test.size());
+  std::vector<float> input(test.input_cols());
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    logits[i] = static_cast<float>(clicks.logit(clicks.spec().samples + i));
+    test.read(i, {input, std::span(classes).subspan(i, 1)});
+  }
+  return area_under_curve(logits, classes);
+}
 
 }  // namespace
 
@@ -125,8 +138,12 @@ DataSplit make_criteo_like(const CriteoLikeSpec& spec) {
     fail(ErrorKind::usage, "criteo-like data of {} samples with {} key fields; expected at most {} and at least 1",
          spec.samples, spec.features, kMostSamples / 11 * 10);
   const auto clicks = std::make_shared<const CriteoLike>(spec);
-  return {std::make_unique<CriteoLikeDataset>(clicks, 0, spec.samples),
-          std::make_unique<CriteoLikeDataset>(clicks, spec.samples, tests)};
+  DataSplit split{std::make_unique<CriteoLikeDataset>(clicks, 0, spec.samples),
+                  std::make_unique<CriteoLikeDataset>(clicks, spec.samples, tests)};
+  split.best = [clicks, test = split.test.get()] {
+    return fmt::format("the true probabilities rank the test set with an AUC of {:.4f}", oracle_auc(*clicks, *test));
+  };
+  return split;
 }
 
 }  // namespace psring::worker

@@ -56,6 +56,9 @@ struct DataSplit {
   std::function<std::string()> fingerprint = {};
   /// A line that differs between tokenizers; "": not known, or the data has no tokenizer.
   std::string tokenizer = {};
+  /// Returns a line about the best result that any model can have on the test set. Null: not known. Called while both
+  /// splits live.
+  std::function<std::string()> best = {};
 };
 
 }  // namespace psring::worker

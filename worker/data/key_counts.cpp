@@ -3,7 +3,6 @@
 
 #include <psring/optim/rows/row_hash.h>
 #include <psring/worker/data/key_counts.h>
-#include <psring/worker/data/key_reader.h>
 
 namespace psring::worker {
 namespace {

@@ -9,6 +9,7 @@
 #include <psring/common/base/layout.h>
 #include <psring/optim/rows/row_index.h>
 #include <psring/worker/data/dataset.h>
+#include <psring/worker/data/key_reader.h>
 #include <psring/worker/data/sampler.h>
 
 namespace psring::worker {
@@ -22,9 +23,9 @@ class KeyCounts {
   struct Run {
     const Dataset& data;
     Sampler sampler;
-    std::vector<Range> tables;  ///< the key fields of each table
-    std::size_t workers = 1;    ///< that read for themselves, virtual ones as well
-    std::size_t owners = 1;     ///< of each table's buckets
+    std::vector<TableFields> tables;
+    std::size_t workers = 1;  ///< that read for themselves, virtual ones as well
+    std::size_t owners = 1;   ///< of each table's buckets
     std::uint64_t first = 0;
     std::uint64_t last = 0;  ///< steps [first, last)
   };

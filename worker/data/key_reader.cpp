@@ -6,13 +6,14 @@
 
 namespace psring::worker {
 
-KeyReader::KeyReader(const Dataset& data, std::vector<Range> tables)
+KeyReader::KeyReader(const Dataset& data, std::vector<TableFields> tables)
     : data_(data), tables_(std::move(tables)), fields_(data.key_fields()), counts_(fields_.size()) {
   table_of_.resize(fields_.size());
   for (std::size_t table = 0; table < tables_.size(); ++table) {
     most_.push_back(0);
-    check(tables_[table].end <= fields_.size(), "a table of key fields that the data does not have");
-    for (std::size_t field = tables_[table].begin; field < tables_[table].end; ++field) {
+    const Range fields = tables_[table].fields;
+    check(fields.end <= fields_.size(), "a table of key fields that the data does not have");
+    for (std::size_t field = fields.begin; field < fields.end; ++field) {
       table_of_[field] = table;
       most_.back() += fields_[field].most;
     }
@@ -33,14 +34,14 @@ void KeyReader::read_keys(std::size_t sample) {
 }
 
 std::uint64_t KeyReader::hashed(std::size_t sample, std::size_t field, std::uint64_t id) const {
-  const Range fields = tables_[table_of_[field]];
-  if (fields.size() == 1) return optim::mix64(id);
+  const TableFields& table = tables_[table_of_[field]];
+  if (!table.fuses()) return optim::mix64(id);
   if (id >> optim::kFeatureShift != 0)
     fail(ErrorKind::data,
          "sample {}: the key {:#x} in field '{}' has more than {} bits, and shares its table with "
          "other fields",
          sample, id, fields_[field].name, optim::kFeatureShift);
-  return optim::mix64(optim::fused_key(field - fields.begin, id));
+  return optim::mix64(optim::fused_key(field - table.fields.begin, id));
 }
 
 }  // namespace psring::worker

@@ -11,12 +11,20 @@
 
 namespace psring::worker {
 
+/// The key fields of a table, as TableSpec has them.
+struct TableFields {
+  Range fields;
+  bool shares_ids = false;
+
+  bool fuses() const { return fields.size() > 1 && !shares_ids; }
+};
+
 /// Reads the keys of samples, and hashes them, table by table. Belongs to one thread.
 class KeyReader {
  public:
   /// `tables`: the key fields of each table. Throws data if the data set's keys are more than `most` of a field allow.
   /// REQUIRES: the data set outlives the reader.
-  KeyReader(const Dataset& data, std::vector<Range> tables);
+  KeyReader(const Dataset& data, std::vector<TableFields> tables);
 
   /// The most keys of one sample in a table.
   std::size_t most_keys(std::size_t table) const { return most_[table]; }
@@ -36,7 +44,7 @@ class KeyReader {
   std::uint64_t hashed(std::size_t sample, std::size_t field, std::uint64_t id) const;
 
   const Dataset& data_;
-  const std::vector<Range> tables_;
+  const std::vector<TableFields> tables_;
   const std::vector<KeyField> fields_;
   std::vector<std::size_t> table_of_;  ///< by field
   std::vector<std::size_t> most_;      ///< by table

@@ -7,6 +7,7 @@
 #include <psring/worker/data/csv.h>
 #include <psring/worker/data/fingerprint.h>
 #include <psring/worker/data/idx.h>
+#include <psring/worker/data/keyed/keyed_data.h>
 #include <psring/worker/data/make_dataset.h>
 #include <psring/worker/data/synthetic.h>
 #include <psring/worker/data/text.h>
@@ -17,11 +18,9 @@ namespace {
 constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
 constexpr const char* kCsvForm = "csv:FILE or csv:train=FILE,test=FILE";
 
-/// Throws a line such as "--data idx:d does not fit --model mlp:100-10: 784 inputs a sample, 100 expected".
 template <class... Args>
 [[noreturn]] void misfit(const Spec& spec, const DataNeeds& needs, fmt::format_string<Args...> format, Args&&... args) {
-  fail(ErrorKind::data, "{} {} does not fit --model {}: {}", spec.flag(), spec.text(), needs.model,
-       fmt::format(format, std::forward<Args>(args)...));
+  fail_misfit(spec, needs, fmt::format(format, std::forward<Args>(args)...));
 }
 
 const char* kind_of(bool tokens) { return tokens ? "tokens" : "real numbers"; }
@@ -41,11 +40,6 @@ void check_fit(const Dataset& data, const Spec& spec, const DataNeeds& needs) {
     misfit(spec, needs, "{} targets a sample, {} expected", data.targets_per_sample(), needs.rows_per_sample);
   if (data.classes() > needs.classes)
     misfit(spec, needs, "its labels are 0 to {}, the model's classes 0 to {}", data.classes() - 1, needs.classes - 1);
-}
-
-const std::string& path_of(const Spec& spec, const char* expected) {
-  if (spec.argument().empty()) fail(ErrorKind::usage, "{}: expected {}, got '{}'", spec.flag(), expected, spec.text());
-  return spec.argument();
 }
 
 /// A number of samples; 50k is 50,000 and 2M is 2,000,000.
@@ -69,6 +63,15 @@ DataSplit load_text(const Spec& spec, const DataNeeds& needs, const char* expect
 
 }  // namespace
 
+void fail_misfit(const Spec& spec, const DataNeeds& needs, const std::string& why) {
+  fail(ErrorKind::data, "{} {} does not fit --model {}: {}", spec.flag(), spec.text(), needs.model, why);
+}
+
+const std::string& path_of(const Spec& spec, const char* expected) {
+  if (spec.argument().empty()) fail(ErrorKind::usage, "{}: expected {}, got '{}'", spec.flag(), expected, spec.text());
+  return spec.argument();
+}
+
 void register_builtin_datasets(DatasetRegistry& registry) {
   const auto add = [&](const char* name, const char* help, DataSplit (*make)(const Spec&, const DataNeeds&)) {
     registry.add(name, help, [make](const Spec& spec, const DataNeeds& needs) {
@@ -84,6 +87,16 @@ void register_builtin_datasets(DatasetRegistry& registry) {
   add("tokens", "tokens:FILE: 16-bit little-endian tokens", make_tokens);
   add("criteo-like", "criteo-like:samples=N,seed=S: generated clicks with keys, whose true probabilities are known",
       make_criteo_like_data);
+  add("criteo", "criteo:FILE: the text of Criteo's data sets: a class, real inputs, hexadecimal keys, between tabs",
+      make_criteo_data);
+  add("debian",
+      "debian:DIR: which package does this one depend on? From scripts/data; ,negatives=N (1) of a dependency",
+      make_debian_data);
+  add("pairs", "pairs:FILE: lines of user, item and value between tabs", make_pairs_data);
+  add("skip-gram",
+      "skip-gram:FILE: the words of a text and their neighbours; ,window=W (5) words at most, ,least=N (5) uses of a "
+      "word",
+      make_skip_gram_data);
   add("synthetic", "synthetic:samples=N,seed=S: made for the model, and learnable", make_synthetic_data);
 }
 

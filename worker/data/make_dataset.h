@@ -19,6 +19,7 @@ struct DataNeeds {
   bool targets = true;              ///< false: the loss reads no classes
   std::size_t target_values = 0;    ///< real numbers that are the targets of one sample
   std::size_t key_fields = 0;       ///< features that are keys
+  std::size_t key_bits = 64;        ///< of a key at most: fewer if features share a table
   std::uint64_t seed = 0;           ///< seed of the run, for synthetic data
   std::string model = {};           ///< as given with `--model`, for errors
 };
@@ -26,12 +27,17 @@ struct DataNeeds {
 /// The names that `--data` accepts: built-in data sets and user-defined ones.
 using DatasetRegistry = Registry<DataSplit, const DataNeeds&>;
 
-/// Registers fashion-mnist, idx, csv, text, tokens, criteo-like and synthetic.
+/// Registers the data sets that are named below and in keyed/keyed_data.h.
 void register_builtin_datasets(DatasetRegistry& registry);
 
 /// Makes the data that `spec` names, and checks it against the model. Throws usage if the name is unknown. Throws data,
 /// naming both flags, if the shape of the data does not fit or there is no sample.
 DataSplit make_dataset(const DatasetRegistry& registry, const Spec& spec, const DataNeeds& needs);
+
+/// Throws a line such as "--data idx:d does not fit --model mlp:100-10: 784 inputs a sample, 100 expected".
+[[noreturn]] void fail_misfit(const Spec& spec, const DataNeeds& needs, const std::string& why);
+/// The free text of a spec that has one. Throws usage, naming the flag and what is expected.
+const std::string& path_of(const Spec& spec, const char* expected);
 
 /// `fashion-mnist` from the distribution's package, or `fashion-mnist:DIR`.
 DataSplit make_fashion_mnist(const Spec& spec, const DataNeeds& needs);

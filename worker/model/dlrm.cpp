@@ -6,18 +6,16 @@
 #include <fmt/format.h>
 
 #include <psring/common/base/text/error.h>
-#include <psring/worker/model/auc.h>
 #include <psring/worker/model/dlrm.h>
 #include <psring/worker/model/embedding_bag.h>
 #include <psring/worker/model/graph.h>
 #include <psring/worker/model/layers/linear.h>
+#include <psring/worker/model/layers/rows.h>
 #include <psring/worker/model/loss.h>
+#include <psring/worker/model/test_metrics.h>
 
 namespace psring::worker {
 namespace {
-
-constexpr std::size_t kMostFeatures = 256;  // a fused key has 8 bits for the feature
-constexpr std::size_t kMostWidth = 8192;
 
 std::vector<std::size_t> widths_of(const Spec& spec, const char* key, const std::string& fallback) {
   const std::string text = spec.string(key, fallback);
@@ -53,25 +51,12 @@ std::string add_linear(Model& model, Graph& graph, const std::string& name, cons
   return last;
 }
 
-/// The product of two vectors, in eight lanes that are added in order.
-float dot(const float* a, const float* b, std::size_t n) {
-  float lanes[8] = {};
-  for (std::size_t i = 0; i < n; ++i) lanes[i % 8] += a[i] * b[i];
-  float sum = 0;
-  for (const float lane : lanes) sum += lane;
-  return sum;
-}
-
 }  // namespace
 
 Model make_dlrm(const Spec& spec) {
   spec.allow_only({"dense", "features", "dim", "bottom", "top"});
   const std::size_t dense = spec.positive("dense", 13);
-  const std::size_t features = spec.positive("features", 26);
-  const std::size_t dim = spec.positive("dim", 16);
-  if (features > kMostFeatures || dim > kMostWidth)
-    fail(ErrorKind::usage, "--model {}: expected at most {} features and a dim of {}", spec.text(), kMostFeatures,
-         kMostWidth);
+  const auto [features, dim] = table_size_of(spec, spec.positive("features", 26), spec.positive("dim", 16));
   const std::vector<std::size_t> bottom = widths_of(spec, "bottom", fmt::format("64-{}", dim));
   const std::vector<std::size_t> top = widths_of(spec, "top", "64-32-1");
   if (bottom.back() != dim || top.back() != 1)
@@ -82,7 +67,7 @@ Model make_dlrm(const Spec& spec) {
   model.input_cols = dense;
   model.classes = 2;
   model.loss = make_binary_cross_entropy();
-  model.metrics.push_back({.name = "auc", .sum = {}, .of_all = area_under_curve});
+  model.metrics.push_back(make_auc());
   model.tables.push_back({.name = "rows", .width = dim, .features = {0, features}});
   Graph graph(model);
   const std::string first = add_linear(model, graph, "bottom", "input", dense, bottom, true);
@@ -112,7 +97,7 @@ void Interaction::forward(const Forward& pass) const {
     const auto vector = [&](std::size_t i) { return i == 0 ? dense : rows + (i - 1) * width_; };
     float* y = std::copy_n(dense, width_, pass.y.row(r));
     for (std::size_t i = 1; i < vectors_; ++i)
-      for (std::size_t j = 0; j < i; ++j) *y++ = dot(vector(i), vector(j), width_);
+      for (std::size_t j = 0; j < i; ++j) *y++ = dot_product(vector(i), vector(j), width_);
   }
 }
 

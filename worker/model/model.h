@@ -40,15 +40,20 @@ struct Metric {
   std::function<double(ConstMatrix y, const Targets& targets)> sum;
   /// In place of `sum`, for a figure that depends on all test rows together, as AUC does: returns the figure. Worker 0
   /// then evaluates alone.
-  std::function<double(std::span<const float> outputs, std::span<const std::int32_t> classes)> of_all = {};
+  std::function<double(std::span<const float> outputs, const Targets& targets)> of_all = {};
 };
 
 /// A table of a model, whose rows are found by key.
 struct TableSpec {
   std::string name;
   std::size_t width = 0;
-  /// The data set's key fields [begin, end) whose keys it holds. With several fields a key is field << 56 | id.
+  /// The data set's key fields [begin, end) whose keys it holds. With several fields a key is field << 56 | id, so that
+  /// equal ids of two fields have two rows.
   Range features;
+  /// Equal ids of several fields have one row: a key is the id alone.
+  bool shares_ids = false;
+
+  bool fuses() const { return features.size() > 1 && !shares_ids; }
 };
 
 /// Elements of the vectors that a loss exchanges with its tensor-parallel group; 0: none.

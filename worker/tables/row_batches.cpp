@@ -2,9 +2,9 @@
 
 namespace psring::worker {
 
-std::vector<Range> key_fields_of(std::span<const TableSpec> tables) {
-  std::vector<Range> fields;
-  for (const TableSpec& table : tables) fields.push_back(table.features);
+std::vector<TableFields> key_fields_of(std::span<const TableSpec> tables) {
+  std::vector<TableFields> fields;
+  for (const TableSpec& table : tables) fields.push_back({table.features, table.shares_ids});
   return fields;
 }
 

@@ -11,7 +11,7 @@
 namespace psring::worker {
 
 /// The key fields of each table.
-std::vector<Range> key_fields_of(std::span<const TableSpec> tables);
+std::vector<TableFields> key_fields_of(std::span<const TableSpec> tables);
 
 /// Reads the keys of the trainer's batches, asks for their rows, and shows these to the network.
 class RowBatches {

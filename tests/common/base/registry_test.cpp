@@ -33,7 +33,8 @@ TEST_CASE("unknown names are usage errors with the flag and the known names") {
   CHECK(refusal([](JobOptions& job) { job.model = "mpl:4-3"; }) ==
         "--model: unknown name 'mpl'; known: bn-mlp, conv, dlrm, gelu-mlp, gpt, mlp, mse-mlp");
   CHECK(refusal([](JobOptions& job) { job.data = "minst"; }) ==
-        "--data: unknown name 'minst'; known: criteo-like, csv, fashion-mnist, idx, synthetic, text, tokens");
+        "--data: unknown name 'minst'; known: criteo, criteo-like, csv, debian, fashion-mnist, idx, pairs, "
+        "skip-gram, synthetic, text, tokens");
   CHECK(refusal([](JobOptions& job) { job.optimizer = "adan"; }) ==
         "--optimizer: unknown name 'adan'; known: adagrad, adam, adamw, adamw-8bit, lamb, momentum, rmsprop, sgd");
   CHECK_THAT(refusal([](JobOptions& job) { job.schedule = "linear"; }),

@@ -25,6 +25,14 @@ void sum_rows(ConstMatrix dy, std::size_t begin, std::size_t end, float* __restr
 
 }  // namespace
 
+float dot_product(const float* a, const float* b, std::size_t n) {
+  float lanes[8] = {};
+  for (std::size_t i = 0; i < n; ++i) lanes[i % 8] += a[i] * b[i];
+  float sum = 0;
+  for (const float lane : lanes) sum += lane;
+  return sum;
+}
+
 void add_bias(ConstMatrix x, std::span<const float> bias, Matrix y) {
   check(bias.size() == x.cols && x.cols == y.cols && x.rows == y.rows, "add_bias: {} x {} and {} biases", x.rows,
         x.cols, bias.size());

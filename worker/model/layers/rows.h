@@ -28,6 +28,9 @@ class Pieces {
   std::span<T> rest_;
 };
 
+/// Returns the product of two vectors, in eight lanes that are added in order.
+float dot_product(const float* a, const float* b, std::size_t n);
+
 /// y = x + bias in every row. The shapes must be equal; bias has x.cols elements. `y` may be `x`.
 void add_bias(ConstMatrix x, std::span<const float> bias, Matrix y);
 

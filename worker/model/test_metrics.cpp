@@ -1,9 +1,10 @@
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <numeric>
 #include <vector>
 
-#include <psring/worker/model/auc.h>
+#include <psring/worker/model/test_metrics.h>
 
 namespace psring::worker {
 
@@ -25,6 +26,23 @@ double area_under_curve(std::span<const float> outputs, std::span<const std::int
     begin = end;
   }
   return zeros == 0 || ones == 0 ? 0.5 : pairs / (static_cast<double>(zeros) * static_cast<double>(ones));
+}
+
+Metric make_auc() {
+  return {.name = "auc", .sum = {}, .of_all = [](std::span<const float> outputs, const Targets& targets) {
+            return area_under_curve(outputs, targets.classes);
+          }};
+}
+
+Metric make_root_mean_square() {
+  return {.name = "rmse", .sum = {}, .of_all = [](std::span<const float> outputs, const Targets& targets) {
+            double sum = 0;
+            for (std::size_t i = 0; i < outputs.size(); ++i) {
+              const double error = static_cast<double>(outputs[i]) - static_cast<double>(targets.values.data[i]);
+              sum += error * error;
+            }
+            return outputs.empty() ? 0 : std::sqrt(sum / static_cast<double>(outputs.size()));
+          }};
 }
 
 }  // namespace psring::worker
