@@ -1,5 +1,7 @@
 #include <psring/worker/model/conv_net.h>
 #include <psring/worker/model/dlrm.h>
+#include <psring/worker/model/dot_products.h>
+#include <psring/worker/model/factorization.h>
 #include <psring/worker/model/gpt.h>
 #include <psring/worker/model/mlp.h>
 #include <psring/worker/registries.h>
@@ -33,6 +35,23 @@ void register_builtins(Registries& registries) {
         "features' keys, the products of all pairs, and binary cross-entropy. Keys, with these defaults: dense (real "
         "inputs), features (that are keys), dim (width of a row), bottom and top (widths of linear layers)",
         make_dlrm);
+  model("fm",
+        "fm:dense=13,features=26,dim=8: a factorization machine: a weight for each real input and each key, and the "
+        "products of all pairs of keys' vectors; binary cross-entropy. Keys, with these defaults: dense (real inputs), "
+        "features (that are keys), dim (width of a vector)",
+        make_fm);
+  model("mf",
+        "mf:dim=16: matrix factorization: a rating is the product of a user's and an item's vectors plus their biases; "
+        "the mean square of the error. Key: dim (16)",
+        make_mf);
+  model("two-tower",
+        "two-tower:dim=16,mode=sum: the product of two vectors, each the sum or the mean of the rows of a thing's "
+        "features; binary cross-entropy. Keys: dim (16), mode (sum or mean)",
+        make_two_tower);
+  model("skip-gram",
+        "skip-gram:dim=64,negatives=5: word vectors by negative sampling. Keys, with these defaults: dim (width of a "
+        "vector), negatives (words that are drawn for each pair)",
+        make_skip_gram);
 
   const auto tensor_model = [&](const char* name, Model (*make)(const Spec&, const TensorPart&)) {
     registries.tensor_models.add(name, "", [make](const Spec& spec, const TensorPart& part) {

@@ -154,6 +154,49 @@ TEST_CASE("hybrid: dense gradients are averaged among workers, and rows are at s
   if (workers == 2) check_run(at_servers(job, workers, 2, Links::tcp, "hybrid"), reference, Links::tcp);
 }
 
+TEST_CASE("every model with tables, and every data set of keys") {
+  const test::TemporaryFolder folder;
+  const auto lines = [&](const char* name, std::size_t count, auto&& line) {
+    std::string text;
+    for (std::size_t i = 0; i < count; ++i) text += line(i) + "\n";
+    test::write_file(folder.file(name), text);
+  };
+  lines("clicks", 60, [](std::size_t i) {
+    return fmt::format("{}\t{}\t{}\t{:x}\t{}", i % 3 == 0 ? 1 : 0, i, i % 4 == 0 ? "" : "2", i % 7,
+                       i % 5 == 0 ? "" : fmt::format("{:x}", i * 77777));
+  });
+  lines("pairs", 60, [](std::size_t i) { return fmt::format("{}\t{}\t{}", i % 7, i % 11, i % 5); });
+  lines("packages.tsv", 9,
+        [](std::size_t i) { return fmt::format("p{}\tx={}{}", i, i % 4, i % 3 == 0 ? "\ty=1\tz=2" : ""); });
+  lines("edges.tsv", 40, [](std::size_t i) { return fmt::format("p{}\tp{}", i % 9, i % 2); });
+  lines("text", 41, [](std::size_t i) { return fmt::format("the word {} is a word", i % 3); });
+  const std::vector<std::pair<std::string, std::string>> jobs{
+      {"fm:dense=4,features=5,dim=4", "criteo-like:samples=40"},
+      {"fm:dense=0,features=3,dim=4", "criteo-like:samples=40"},
+      {"fm:dense=2,features=2,dim=3", "criteo:" + folder.file("clicks")},
+      {"dlrm:dense=2,features=2,dim=4,bottom=4,top=4-1", "criteo:" + folder.file("clicks")},
+      {"mf:dim=4", "pairs:" + folder.file("pairs")},
+      {"two-tower:dim=4", "debian:" + folder.path()},
+      {"two-tower:dim=4,mode=mean", "debian:" + folder.path() + ",negatives=2"},
+      {"skip-gram:dim=4,negatives=3", "skip-gram:" + folder.file("text") + ",window=2"}};
+  const auto& [model, data] = GENERATE_REF(from_range(jobs));
+  CAPTURE(model, data);
+  JobOptions job = small_job();
+  job.model = model;
+  job.data = data;
+  job.table_optimizer = "adagrad";
+  const JobRun reference = virtual_workers(job, 2);
+  REQUIRE(!reference.workers[0].evaluations.empty());
+  CHECK(reference.workers[0].evaluations[0].rows > 0);
+  for (const auto& [category, peak] : reference.workers[0].peaks)
+    CHECK(peak == reference.workers[0].predicted.worker_memory.at(category));
+  check_run(at_servers(job, 2, 3, Links::shm), reference, Links::shm);
+  check_run(at_servers(job, 2, 1, Links::shm, "hybrid"), reference, Links::shm);
+  job.transport = "tcp";
+  job.accumulate = 3;
+  check_run(at_servers(job, 2, 2, Links::tcp), virtual_workers(job, 2), Links::tcp);
+}
+
 TEST_CASE("every rule, micro-batches, and rows that travel in bf16") {
   const std::string rule = GENERATE("adagrad", "rowwise-adagrad", "adam", "ftrl:l1=0.001");
   JobOptions job = small_job();

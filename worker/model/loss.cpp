@@ -21,6 +21,17 @@ std::size_t first_largest(const float* row, std::size_t n) {
   return best;
 }
 
+/// The binary cross-entropy of sigmoid(y) and a target; writes the gradient of scale * loss if `dy` is not null.
+double logistic_loss(float y, double target, float scale, float* dy) {
+  const auto logit = static_cast<double>(y);
+  const double small = std::exp(-std::fabs(logit));
+  if (dy != nullptr) {
+    const double probability = logit >= 0 ? 1 / (1 + small) : small / (1 + small);
+    *dy = scale * static_cast<float>(probability - target);
+  }
+  return std::max(logit, 0.0) - logit * target + std::log1p(small);
+}
+
 class CrossEntropy final : public Loss {
  public:
   OnDevice on_device() const override { return OnDevice::cross_entropy; }
@@ -109,15 +120,22 @@ class BinaryCrossEntropy final : public Loss {
     result.rows = y.rows;
     for (std::size_t i = 0; i < y.rows; ++i) {
       if (targets[i] != 0 && targets[i] != 1) fail(ErrorKind::data, "target {} of row {} is not 0 or 1", targets[i], i);
-      const auto logit = static_cast<double>(y.data[i]);
-      const double small = std::exp(-std::fabs(logit));
-      const double target = targets[i];
-      if ((logit > 0) == (targets[i] == 1)) ++result.correct;
-      result.loss_sum += std::max(logit, 0.0) - logit * target + std::log1p(small);
-      if (dy.data == nullptr) continue;
-      const double probability = logit >= 0 ? 1 / (1 + small) : small / (1 + small);
-      dy.data[i] = scale * static_cast<float>(probability - target);
+      if ((y.data[i] > 0) == (targets[i] == 1)) ++result.correct;
+      result.loss_sum += logistic_loss(y.data[i], targets[i], scale, dy.data == nullptr ? nullptr : dy.data + i);
     }
+    return result;
+  }
+};
+
+class NegativeSampling final : public Loss {
+ public:
+  LossResult evaluate(ConstMatrix y, const Targets& /*targets*/, float scale, Matrix dy) const override {
+    check_gradient(y, dy);
+    LossResult result;
+    result.rows = y.rows;
+    for (std::size_t i = 0; i < y.size(); ++i)
+      result.loss_sum +=
+          logistic_loss(y.data[i], i % y.cols == 0 ? 1 : 0, scale, dy.data == nullptr ? nullptr : dy.data + i);
     return result;
   }
 };
@@ -128,5 +146,6 @@ std::unique_ptr<Loss> make_cross_entropy() { return std::make_unique<CrossEntrop
 std::unique_ptr<Loss> make_mean_square() { return std::make_unique<MeanSquare>(); }
 std::unique_ptr<Loss> make_squared_error() { return std::make_unique<SquaredError>(); }
 std::unique_ptr<Loss> make_binary_cross_entropy() { return std::make_unique<BinaryCrossEntropy>(); }
+std::unique_ptr<Loss> make_negative_sampling() { return std::make_unique<NegativeSampling>(); }
 
 }  // namespace psring::worker

@@ -22,4 +22,9 @@ std::unique_ptr<Loss> make_squared_error();
 /// (sigmoid(y) - target).
 std::unique_ptr<Loss> make_binary_cross_entropy();
 
+/// The loss of negative sampling (Mikolov et al., arXiv:1310.4546): a row's first logit belongs to class 1, the others
+/// to class 0, and its loss is the sum of their binary cross-entropies, in nats; targets are not read. Gradient: scale
+/// * (sigmoid(y) - class).
+std::unique_ptr<Loss> make_negative_sampling();
+
 }  // namespace psring::worker

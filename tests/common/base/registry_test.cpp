@@ -31,10 +31,11 @@ TEST_CASE("unknown names are usage errors with the flag and the known names") {
         "--strategy: unknown name 'psx'; known: ddp, ddp-naive, dp, fsdp, hybrid, hybrid-colocated, ps, ps-async, "
         "ps-colocated, ps-ssp, ps-zero2, ps-zero3, single, zero1, zero2, zero3");
   CHECK(refusal([](JobOptions& job) { job.model = "mpl:4-3"; }) ==
-        "--model: unknown name 'mpl'; known: bn-mlp, conv, dlrm, gelu-mlp, gpt, mlp, mse-mlp");
+        "--model: unknown name 'mpl'; known: bn-mlp, conv, dlrm, fm, gelu-mlp, gpt, mf, mlp, mse-mlp, skip-gram, "
+        "two-tower");
   CHECK(refusal([](JobOptions& job) { job.data = "minst"; }) ==
-        "--data: unknown name 'minst'; known: criteo, criteo-like, csv, debian, fashion-mnist, idx, pairs, "
-        "skip-gram, synthetic, text, tokens");
+        "--data: unknown name 'minst'; known: criteo, criteo-like, csv, debian, fashion-mnist, idx, pairs, skip-gram, "
+        "synthetic, text, tokens");
   CHECK(refusal([](JobOptions& job) { job.optimizer = "adan"; }) ==
         "--optimizer: unknown name 'adan'; known: adagrad, adam, adamw, adamw-8bit, lamb, momentum, rmsprop, sgd");
   CHECK_THAT(refusal([](JobOptions& job) { job.schedule = "linear"; }),
