@@ -142,9 +142,9 @@ TEST_CASE("what is wrong in a file is named by file, line and column") {
 
 TEST_CASE("packages, their dependencies, and negatives by popularity") {
   test::TemporaryFolder folder;
-  test::write_file(folder.file("packages.tsv"), "a\tx=1\ty=2\nb\nc\tx=1\nd\tz=3\tx=1\ty=2\n");
+  test::write_file(folder.file("packages.tsv"), "a\tx=1\ty=2\nb\nc\tx=1\nd\tz=3\tx=1\ty=2\ne\tw=4\n");
   std::string edges;
-  for (std::size_t i = 0; i < 40; ++i) edges += i % 4 == 3 ? "b\tc\n" : "a\td\n";
+  for (std::size_t i = 0; i < 40; ++i) edges += i % 4 == 3 ? "b\tc\n" : i % 4 == 2 ? "a\te\n" : "a\td\n";
   test::write_file(folder.file("edges.tsv"), edges);
   const std::string dir = folder.file("");
   const DataSplit split = make("debian:" + dir + ",negatives=3", kEdges);
@@ -154,21 +154,24 @@ TEST_CASE("packages, their dependencies, and negatives by popularity") {
   const std::vector<std::uint64_t> a{key_of_text("x=1"), key_of_text("y=2")};
   const std::vector<std::uint64_t> c{key_of_text("x=1")};
   const std::vector<std::uint64_t> d{key_of_text("z=3"), key_of_text("x=1"), key_of_text("y=2")};
+  const std::vector<std::uint64_t> e{key_of_text("w=4")};
   std::map<std::vector<std::uint64_t>, std::size_t> negatives;
   for (std::size_t i = 0; i < split.train->size(); ++i) {
     const auto keys = keys_of(*split.train, i);
     const std::size_t edge = i / 4 + i / 36;
     CHECK(sample_of(*split.train, i).target == (i % 4 == 0 ? 1 : 0));
     CHECK(keys[0] == (edge % 4 == 3 ? std::vector<std::uint64_t>() : a));
+    const std::vector<std::uint64_t>& other = edge % 4 == 3 ? c : edge % 4 == 2 ? e : d;
     if (i % 4 == 0)
-      CHECK(keys[1] == (edge % 4 == 3 ? c : d));
-    else
+      CHECK(keys[1] == other);
+    else if (edge % 4 == 3)
       ++negatives[keys[1]];
+    else
+      CHECK(keys[1] == c);  // a depends on all others that are drawn
     CHECK(keys == keys_of(*split.train, i));
   }
-  REQUIRE(negatives.size() == 2);
-  CHECK(negatives[c] > 12);
-  CHECK(negatives[c] < 48);  // 27 expected
+  REQUIRE(negatives.size() == 2);  // twice as many edges lead to d as to e
+  CHECK(negatives[d] > negatives[e]);
   CHECK(split.fingerprint() != make("debian:" + dir, kEdges).fingerprint());
   const auto refused = [&](const std::string& file, const std::string& text) {
     test::write_file(folder.file(file), text);

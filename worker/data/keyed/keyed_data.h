@@ -20,9 +20,9 @@ DataSplit make_pairs_data(const Spec& spec, const DataNeeds& needs);
 
 /// `debian:DIR`, the files that `scripts/data debian DIR` makes: which package does this one depend on? An edge of
 /// edges.tsv is a sample of class 1, and is followed by `negatives` (1) samples of class 0: the same package, and the
-/// target of an edge that is drawn at random, so that targets are drawn by their popularity. The fields are the
-/// features of both packages; the key of a feature is key_of_text. The edges 9, 19, 29 … and the samples after them are
-/// the test set. Keys of the spec: negatives, seed (the run's).
+/// target of an edge that is drawn at random, so that targets are drawn by their popularity; a draw that is an edge is
+/// repeated. The fields are the features of both packages; the key of a feature is key_of_text. The edges 9, 19, 29 …
+/// and the samples after them are the test set. Keys of the spec: negatives, seed (the run's).
 DataSplit make_debian_data(const Spec& spec, const DataNeeds& needs);
 
 /// `skip-gram:FILE`: words and their contexts (Mikolov et al., arXiv:1310.4546). A line is a sentence of words divided

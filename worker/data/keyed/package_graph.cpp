@@ -17,6 +17,7 @@ namespace psring::worker {
 namespace {
 
 constexpr std::uint32_t kNegatives = 24;  // the random stream: CounterRng's `tensor`
+constexpr std::size_t kMostDraws = 64;
 
 /// Packages with their features, and edges between packages. Sample (1 + negatives) e is edge e.
 class PackageGraph final : public Dataset {
@@ -47,6 +48,8 @@ class PackageGraph final : public Dataset {
       };
       edges_.emplace_back(package(0), package(1));
     }
+    known_ = edges_;
+    std::ranges::sort(known_);
   }
 
   std::size_t size() const override { return edges_.size() * (1 + negatives_); }
@@ -66,7 +69,11 @@ class PackageGraph final : public Dataset {
                             .tensor = kNegatives,
                             .step = static_cast<std::uint32_t>(index),
                             .micro = static_cast<std::uint16_t>(index >> 32)});
-      dependency = edges_[std::uint64_t{rng.bits(0)} * edges_.size() >> 32].second;
+      // A package that depends on all that is ever drawn keeps its last draw.
+      for (std::size_t draw = 0; draw < kMostDraws; ++draw) {
+        dependency = edges_[std::uint64_t{rng.bits(draw)} * edges_.size() >> 32].second;
+        if (!std::ranges::binary_search(known_, std::pair(package, dependency))) break;
+      }
     }
     counts[0] = append_features(package, keys);
     counts[1] = append_features(dependency, keys);
@@ -86,6 +93,7 @@ class PackageGraph final : public Dataset {
   std::vector<std::size_t> offsets_;     ///< by package, and the end
   std::size_t most_ = 0;                 ///< features of a package
   std::vector<std::pair<std::uint32_t, std::uint32_t>> edges_;
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> known_;  ///< the edges in ascending order
 };
 
 }  // namespace
