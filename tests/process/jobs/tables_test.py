@@ -1,8 +1,11 @@
 """Tables: rows by 64-bit keys in one process and on servers, as users run them."""
 
 import json
+import pathlib
+import random
 import re
 import struct
+import subprocess
 import unittest
 
 from support import ProgramTest
@@ -66,6 +69,47 @@ class Tables(ProgramTest):
         for row in rows:
             self.assertIn(" = ", row + " ", result.out)
             self.assertNotIn("✗", row)
+
+    def test_the_best_result_of_generated_data_is_printed(self):
+        job = ["--model", "fm:dense=4,features=6,dim=8", *JOB[2:]]
+        result = self.train("--strategy", "ps", "--workers", 2, "--servers", 2, *job, "--out", "fm")
+        self.assert_done(result)
+        best = re.search(r"--data criteo-like:samples=3k: the true probabilities rank the test set with an AUC of (0\.\d+)", result.out)
+        self.assertTrue(0.75 < float(best[1]) < 0.9, result.out)
+        self.assertLess(self.summary("fm")["own"]["test_auc"], float(best[1]) + 0.002)
+
+    def test_files_of_samples_with_keys(self):
+        lines = [f"{i % 2}\t{i}\t{i % 7:x}\t{i % 3:x}\n" for i in range(40)]
+        (self.folder / "clicks").write_text("".join(lines))
+        job = ["--model", "fm:dense=1,features=2,dim=4", "--data", "criteo:clicks", "--global-batch", 6, "--steps", 6, "--seed", 3]
+        self.assert_done(self.train("--strategy", "single", "--virtual-workers", 2, *job, "--out", "single"))
+        self.assert_done(self.train("--strategy", "hybrid", "--workers", 2, "--servers", 2, *job, "--out", "hybrid"))
+        self.assertEqual(self.model("hybrid"), self.model("single"))
+        lines_of_metrics = map(json.loads, (self.folder / "single" / "metrics.jsonl").read_text().splitlines())
+        self.assertEqual([line["test_rows"] for line in lines_of_metrics if "test_loss" in line], [4])
+        (self.folder / "clicks").write_text("".join(lines[:30]) + "1\t2\t100000000000000\t1\n")
+        self.assert_refused(self.train("--strategy", "single", *job), 3, "clicks: line 31, column 3: the key 100000000000000 has more than 56 bits")
+        (self.folder / "clicks").write_text("".join(lines[:3]) + "1\tx\t1\t1\n")
+        self.assert_refused(self.train("--strategy", "single", *job), 3, "clicks: line 4, column 2: 'x' is not a number")
+        self.assert_refused(self.train("--strategy", "single", *job[:2], "--data", "pairs:clicks", *job[4:]), 3, "does not fit --model fm")
+
+    def test_words_and_their_categories(self):
+        animals, plants = ["cat", "dog", "cow"], ["oak", "elm", "fern"]
+        rng = random.Random(1)
+        verses = [" ".join(rng.choice(kind) for _ in range(6)) for _ in range(200) for kind in (animals, plants)]
+        (self.folder / "verses.txt").write_text("\n".join(verses) + "\n")
+        (self.folder / "nouns.tsv").write_text("".join(f"{word}\t{kind}\n" for kind, words in (("animal", animals), ("plant", plants))
+                                                       for word in words) + "unicorn\tanimal\n")
+        self.assert_done(self.train("--strategy", "ps", "--workers", 2, "--model", "skip-gram:dim=8,negatives=3", "--data",
+                                    "skip-gram:verses.txt,window=3", "--global-batch", 64, "--steps", 200, "--table-optimizer", "adagrad",
+                                    "--table-lr", 0.1, "--out", "words"))
+        script = pathlib.Path(__file__).parents[3] / "scripts" / "word-neighbours"
+        result = subprocess.run([script, self.folder / "words" / "model.safetensors", self.folder / "nouns.tsv", "cat"],
+                                capture_output=True, text=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        first, second = result.stdout.splitlines()
+        self.assertEqual(first, "6 nouns: precision@10 0.200, by chance 0.400")  # of five others, two are of a noun's kind
+        self.assertEqual(set(second.split()[1:3]), {"dog", "cow"})
 
     def test_what_tables_do_not_have_is_refused(self):
         for flags in (["--consistency", "asp"], ["--compress", "int8"], ["--replicas", 1], ["--max-restarts", 1], ["--elastic", "1:2"],
