@@ -65,6 +65,31 @@ class Wheel(unittest.TestCase):
         self.assertEqual(coordinator.wait(SECONDS), 0)
         coordinator.stdout.close()
 
+    def test_auditwheel_and_twine(self):
+        tools = ROOT / "build" / "pypi" / "bin"
+        if not (tools / "auditwheel").exists() or not (tools / "twine").exists():
+            self.skipTest("no auditwheel or twine in build/pypi: scripts/setup test")
+        for command in (["auditwheel", "show"], ["twine", "check", "--strict"]):
+            command = [tools / command[0], *command[1:], self.wheel]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            if command[1] == "show":
+                said = " ".join(done.stdout.split())
+                fits = re.search(r'platform tag: "manylinux_2_(\d+)_x86_64"', said)
+                self.assertIsNotNone(fits, said)
+                self.assertLessEqual(int(fits[1]), int(re.search(r"manylinux_2_(\d+)_", self.wheel.name)[1]))
+
+    def test_has_the_licence_of_each_library(self):
+        with zipfile.ZipFile(self.wheel) as archive:
+            names = archive.namelist()
+            licences = [name for name in names if "/licenses/" in name]
+            metadata = archive.read(next(name for name in names if name.endswith("/METADATA"))).decode()
+            self.assertTrue(all(archive.read(name) for name in licences))
+        for part in ("/LICENSE", "/libzmq5.txt", "/libsodium23.txt", "/libgomp1.txt"):
+            self.assertTrue(any(name.endswith(part) for name in licences), part)
+        listed = re.findall(r"^License-File: (.*)$", metadata, re.M)
+        self.assertEqual(sorted(listed), sorted(name.split("/licenses/")[1] for name in licences))
+
     def test_has_types(self):
         self.assertTrue(zipfile.Path(self.wheel, "psring/py.typed").exists())
 
