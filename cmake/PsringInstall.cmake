@@ -148,8 +148,9 @@ foreach(header ${PSRING_PUBLIC_HEADERS})
 endforeach()
 
 set(PSRING_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/psring)
-install(TARGETS psring_common psring_optim psring_ring psring_server psring_worker psring_bench psring_view psring_cli EXPORT psring
-        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set(PSRING_INSTALLED_LIBRARIES cli view bench worker server ring optim common)  # a library before those that it needs
+list(TRANSFORM PSRING_INSTALLED_LIBRARIES PREPEND psring_ OUTPUT_VARIABLE targets)
+install(TARGETS ${targets} EXPORT psring ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT psring NAMESPACE psring:: FILE psringTargets.cmake DESTINATION ${PSRING_PACKAGE_DIR})
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/psringConfig.cmake.in
@@ -158,6 +159,16 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/psringConfigVersion.cmake
 install(FILES ${PROJECT_BINARY_DIR}/psringConfig.cmake ${PROJECT_BINARY_DIR}/psringConfigVersion.cmake
               ${PROJECT_SOURCE_DIR}/cmake/FindOneDNN.cmake ${PROJECT_SOURCE_DIR}/cmake/FindSodium.cmake
         DESTINATION ${PSRING_PACKAGE_DIR})
+
+# The same for pkg-config. The folder of the file gives the prefix, so that an installation can be moved.
+list(TRANSFORM targets PREPEND -l)
+get_target_property(options psring_common INTERFACE_LINK_OPTIONS)
+list(TRANSFORM options REPLACE "^LINKER:" "-Wl,")
+list(JOIN targets " " PSRING_LIBRARY_FLAGS)
+list(JOIN options " " PSRING_LINK_FLAGS)
+file(RELATIVE_PATH PSRING_PKGCONFIG_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+configure_file(${PROJECT_SOURCE_DIR}/cmake/psring.pc.in ${PROJECT_BINARY_DIR}/psring.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/psring.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 # The Python package. As in the wheel, its folders lib and bin have the library and the programs: here they are links.
 set(PSRING_PYTHON_DIR lib/python3/dist-packages CACHE STRING "Where the Python package is installed, below the prefix")

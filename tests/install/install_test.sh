@@ -64,6 +64,13 @@ for program in own_model push_pull; do
   done
 done
 
+# The same by pkg-config.
+export PKG_CONFIG_PATH=$work/psring/lib/pkgconfig
+[ "$(pkg-config --modversion psring)" = "$(psring --version | awk '{ print $2 }')" ] || die "psring.pc has another version"
+read -r -a flags_of_psring < <(pkg-config --cflags --libs psring)
+read -r -a own_flags <<<"$flags"
+run "$compiler" -std=c++20 "${own_flags[@]}" predict.cpp -o build/predict_by_pkg_config "${flags_of_psring[@]}"
+
 # Its own layer, trained by one process and by servers: compare fails where bytes or bits differ.
 ./build/own_model compare --strategies single,ps --workers 2 --servers 2 --model square:width=32 --data synthetic \
   --steps 50 --out "$work/compare" >compare.txt 2>compare.err || { cat compare.txt compare.err; die "own_model compare failed"; }
@@ -91,6 +98,8 @@ grep -q '"test_mae"' "$work/huber/summary.json" || { cat "$work/huber/summary.js
 psring train --strategy ddp --workers 2 --model mlp:20-16-4 --data synthetic --steps 100 --seed 1 --out "$work/trained" \
   >trained.txt 2>&1 || { cat trained.txt; die "the run to predict from failed"; }
 said=$(./build/predict mlp:20-16-4 "$work/trained/model.safetensors" synthetic) || die "predict failed"
+[ "$(./build/predict_by_pkg_config mlp:20-16-4 "$work/trained/model.safetensors" synthetic)" = "$said" ] ||
+  die "the program that pkg-config has built predicts something else"
 accuracy=$(sed -nE 's/.*test accuracy ([0-9.]+).*/\1/p' trained.txt)
 [ "$said" = "accuracy $accuracy of 409 samples" ] || die "predict says '$said', the run $accuracy"
 if ./build/predict mlp:20-15-4 "$work/trained/model.safetensors" synthetic 2>misfit.txt; then die "another model was taken"; fi
