@@ -28,7 +28,7 @@ struct FolderLock::Open {
   std::vector<FolderLock*> locks;
 
   static Open& of_process() {
-    static Open& open = [] -> Open& {
+    static Open& open = []() -> Open& {
       ::pthread_atfork([] { of_process().mutex.lock(); }, [] { of_process().mutex.unlock(); },
                        [] { of_process().leave_to_parent(); });
       return *new Open;  // never destroyed: a process may fork while it ends
