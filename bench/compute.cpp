@@ -17,6 +17,7 @@
 #include <psring/common/base/rng.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/device/kernels.h>
+#include <psring/common/device/onednn.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/graph.h>
 #include <psring/worker/model/host_network.h>
@@ -110,7 +111,8 @@ class Product {
     const auto any = [](const memory::desc& d) {
       return memory::desc(d.dims(), memory::data_type::f32, memory::format_tag::any);
     };
-    const dnnl::matmul::primitive_desc chosen(dnnl::matmul::desc(pack_a ? any(a) : a, pack_b ? any(b) : b, c), engine_);
+    const auto chosen =
+        describe_primitive<dnnl::matmul>(engine_, dnnl::primitive_attr(), pack_a ? any(a) : a, pack_b ? any(b) : b, c);
     const auto packed = [&](const memory::desc& from, const memory::desc& to, std::vector<float>& values) {
       memory source(from, engine_, values.data());
       if (from == to) return source;

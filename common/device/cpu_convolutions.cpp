@@ -13,6 +13,7 @@
 #include <psring/common/base/range.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/device/cpu_convolutions.h>
+#include <psring/common/device/onednn.h>
 
 namespace psring {
 namespace {
@@ -149,11 +150,9 @@ dnnl::primitive_attr attributes() {
 dnnl::convolution_forward::primitive_desc describe_forward(const Convolution& c, const dnnl::engine& engine) {
   const Operands any(c, false);
   const memory::dims margin = dims({c.kernel / 2, c.kernel / 2});
-  return {{dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, any.x, any.w, any.bias, any.y,
-           memory::dims{1, 1}, margin, margin},
-          attributes(),
-          engine,
-          true};
+  return describe_primitive<dnnl::convolution_forward>(engine, attributes(), dnnl::prop_kind::forward_training,
+                                                       dnnl::algorithm::convolution_direct, any.x, any.w, any.bias,
+                                                       any.y, memory::dims{1, 1}, margin, margin);
 }
 
 }  // namespace
@@ -181,18 +180,18 @@ class CpuConvolutions::Prepared {
       made->add(DNNL_ARG_BIAS, plain.bias, plain.bias, engine, false);
       made->add(DNNL_ARG_DST, plain.y, forward.dst_desc(), engine, true);
     } else if (pass == Pass::backward_input) {
-      const dnnl::convolution_backward_data::primitive_desc chosen(
-          {dnnl::algorithm::convolution_direct, any.x, any.w, any.y, stride, margin, margin}, attributes(), engine,
-          forward, true);
+      const auto chosen = describe_backward<dnnl::convolution_backward_data>(engine, attributes(), forward,
+                                                                             dnnl::algorithm::convolution_direct, any.x,
+                                                                             any.w, any.y, stride, margin, margin);
       if (!fast(chosen)) return nullptr;
       made->take(dnnl::convolution_backward_data(chosen), chosen.scratchpad_desc(), engine);
       made->add(DNNL_ARG_DIFF_DST, plain.y, chosen.diff_dst_desc(), engine, false);
       made->add(DNNL_ARG_WEIGHTS, plain.w, chosen.weights_desc(), engine, false);
       made->add(DNNL_ARG_DIFF_SRC, plain.x, chosen.diff_src_desc(), engine, true);
     } else {
-      const dnnl::convolution_backward_weights::primitive_desc chosen(
-          {dnnl::algorithm::convolution_direct, any.x, any.w, any.bias, any.y, stride, margin, margin}, attributes(),
-          engine, forward, true);
+      const auto chosen = describe_backward<dnnl::convolution_backward_weights>(
+          engine, attributes(), forward, dnnl::algorithm::convolution_direct, any.x, any.w, any.bias, any.y, stride,
+          margin, margin);
       if (!fast(chosen)) return nullptr;
       made->take(dnnl::convolution_backward_weights(chosen), chosen.scratchpad_desc(), engine);
       made->add(DNNL_ARG_SRC, plain.x, chosen.src_desc(), engine, false);

@@ -15,6 +15,7 @@
 #include <psring/common/base/text/error.h>
 #include <psring/common/device/cpu_convolutions.h>
 #include <psring/common/device/kernels.h>
+#include <psring/common/device/onednn.h>
 
 namespace psring {
 namespace {
@@ -61,17 +62,20 @@ memory::desc matrix(std::size_t rows, std::size_t cols, std::size_t stride, bool
 dnnl::matmul::primitive_desc describe(const Product& p, const dnnl::engine& engine) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (p.alpha != 1) attributes.set_output_scales(0, {p.alpha});
   dnnl::post_ops after;
+#if DNNL_VERSION_MAJOR >= 3
+  if (p.alpha != 1) after.append_eltwise(dnnl::algorithm::eltwise_linear, p.alpha, 0);
+#else
+  if (p.alpha != 1) attributes.set_output_scales(0, {p.alpha});
+#endif
   if (p.beta != 0) after.append_sum(p.beta);
   attributes.set_post_ops(after);
   const Gemm& s = p.shape;
   const auto a = matrix(s.m, s.k, s.lda, s.transpose_a, p.bf16);
   const auto b = matrix(s.k, s.n, s.ldb, s.transpose_b, p.bf16);
   const auto c = matrix(s.m, s.n, s.ldc);
-  const auto operation = p.bias ? dnnl::matmul::desc(a, b, matrix(1, s.n, s.n), c) : dnnl::matmul::desc(a, b, c);
-  constexpr bool kAllowEmpty = true;
-  return {operation, attributes, engine, kAllowEmpty};
+  if (p.bias) return describe_primitive<dnnl::matmul>(engine, attributes, a, b, matrix(1, s.n, s.n), c);
+  return describe_primitive<dnnl::matmul>(engine, attributes, a, b, c);
 }
 
 /// A matmul primitive with the memory objects of its arguments. Each call sets their pointers.

@@ -1,0 +1,28 @@
+#pragma once
+
+namespace psring {
+
+/// Describes a primitive, such as dnnl::matmul. `parts` are its kind, operands and sizes: oneDNN 2 makes an operation
+/// of them, oneDNN 3 takes them as they are. Returns an empty description if oneDNN has no implementation.
+template <class Primitive, class Engine, class Attributes, class... Parts>
+typename Primitive::primitive_desc describe_primitive(const Engine& engine, const Attributes& attributes,
+                                                      const Parts&... parts) {
+  constexpr bool kMayBeEmpty = true;
+  if constexpr (requires { typename Primitive::desc; })
+    return {typename Primitive::desc(parts...), attributes, engine, kMayBeEmpty};
+  else
+    return {engine, parts..., attributes, kMayBeEmpty};
+}
+
+/// Describes the primitive of the backward pass of `forward`.
+template <class Primitive, class Engine, class Attributes, class Forward, class... Parts>
+typename Primitive::primitive_desc describe_backward(const Engine& engine, const Attributes& attributes,
+                                                     const Forward& forward, const Parts&... parts) {
+  constexpr bool kMayBeEmpty = true;
+  if constexpr (requires { typename Primitive::desc; })
+    return {typename Primitive::desc(parts...), attributes, engine, forward, kMayBeEmpty};
+  else
+    return {engine, parts..., forward, attributes, kMayBeEmpty};
+}
+
+}  // namespace psring
