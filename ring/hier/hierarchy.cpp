@@ -74,7 +74,8 @@ Hierarchy::Stages Hierarchy::of_parts(Collective collective, std::size_t count, 
       for (const Range range : carried(c, h, parts)) by_column[c].push_back(range);
   Stages stages{{}, {}, Stage{}};
   if (on_host(host()).size() > 1)
-    (collective == Collective::reduce_scatter ? stages.down : *stages.up) = {collective, whole, by_place(by_column), 0};
+    (collective == Collective::reduce_scatter ? stages.down : *stages.up) =
+        Stage{collective, whole, by_place(by_column), 0};
   for (const std::size_t c : own_columns_) {
     Parts of_hosts;
     for (std::size_t h = 0; h < hosts(); ++h) of_hosts.push_back(carried(c, h, parts));
