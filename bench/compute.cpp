@@ -108,11 +108,12 @@ class Product {
     const auto a = plain(shape_.m, shape_.k, shape_.transpose_a);
     const auto b = plain(shape_.k, shape_.n, shape_.transpose_b);
     const auto c = plain(shape_.m, shape_.n, false);
-    const auto any = [](const memory::desc& d) {
-      return memory::desc(d.dims(), memory::data_type::f32, memory::format_tag::any);
+    const auto any = [](std::size_t rows, std::size_t cols) {
+      const memory::dims sizes{static_cast<memory::dim>(rows), static_cast<memory::dim>(cols)};
+      return memory::desc(sizes, memory::data_type::f32, memory::format_tag::any);
     };
-    const auto chosen =
-        describe_primitive<dnnl::matmul>(engine_, dnnl::primitive_attr(), pack_a ? any(a) : a, pack_b ? any(b) : b, c);
+    const auto chosen = describe_primitive<dnnl::matmul>(
+        engine_, dnnl::primitive_attr(), pack_a ? any(shape_.m, shape_.k) : a, pack_b ? any(shape_.k, shape_.n) : b, c);
     const auto packed = [&](const memory::desc& from, const memory::desc& to, std::vector<float>& values) {
       memory source(from, engine_, values.data());
       if (from == to) return source;
