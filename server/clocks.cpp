@@ -5,12 +5,12 @@
 
 namespace psring::server {
 
-void Clocks::open(const Store& store) {
-  pieces_.resize(store.pieces().size());
-  if (!options_.consistency.each_push_updates) return;
+void Clocks::open(const std::vector<bool>& trained) {
+  pieces_.resize(trained.size());
+  if (!consistency_.each_push_updates) return;
   const Progress first{.clock = options_.first_version, .sent = options_.first_version, .last = {}};
   for (std::size_t piece = 0; piece < pieces_.size(); ++piece)
-    if (store.piece(piece).trained) pieces_[piece].workers.assign(options_.workers, first);
+    if (trained[piece]) pieces_[piece].workers.assign(options_.workers, first);
 }
 
 std::uint64_t Clocks::due(std::size_t piece, std::size_t worker, std::uint64_t version) const {
@@ -29,8 +29,8 @@ std::uint64_t Clocks::slowest(std::size_t piece, std::uint64_t version) const {
 void Clocks::count_push(std::size_t piece, std::size_t worker, std::uint64_t version) {
   Progress& progress = pieces_[piece].workers[worker];
   progress.last = {version - progress.sent, progress.clock - slowest(piece, version)};
-  check(!options_.consistency.bound || progress.last.lag <= *options_.consistency.bound, "worker {} is {} steps ahead",
-        worker, progress.last.lag);
+  check(!consistency_.bound || progress.last.lag <= *consistency_.bound, "worker {} is {} steps ahead", worker,
+        progress.last.lag);
   if (std::none_of(left_.begin(), left_.end(), [](bool left) { return left; })) records_[worker].add(progress.last);
   ++progress.clock;
   pieces_[piece].push_being_applied = worker;

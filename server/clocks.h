@@ -7,23 +7,22 @@
 
 #include <psring/server/shard_options.h>
 #include <psring/server/staleness.h>
-#include <psring/server/store/store.h>
 
 namespace psring::server {
 
-/// The workers' clocks of each piece, for jobs in which each push is an update (ssp, asp).
+/// The workers' clocks of each piece of units, or of a table, if each push is an update (ssp, asp).
 ///
 /// A worker's clock of a piece is the number of steps whose gradients it has pushed; the piece's version is the sum of
 /// all clocks. The clocks say when a pull may be answered, and how stale each gradient was. Under bsp there are no
 /// clocks: the version takes their place.
 class Clocks {
  public:
-  /// REQUIRES: options outlive this.
-  explicit Clocks(const ShardOptions& options)
-      : options_(options), left_(options.workers, false), records_(options.workers) {}
+  /// REQUIRES: options and consistency outlive this.
+  Clocks(const ShardOptions& options, const Consistency& consistency)
+      : options_(options), consistency_(consistency), left_(options.workers, false), records_(options.workers) {}
 
-  /// Once the store is open.
-  void open(const Store& store);
+  /// Makes the clocks of all pieces. `trained`: by piece.
+  void open(const std::vector<bool>& trained);
 
   /// True if the piece has clocks: each push updates the piece.
   bool each_push_updates(std::size_t piece) const { return !pieces_[piece].workers.empty(); }
@@ -67,6 +66,7 @@ class Clocks {
   };
 
   const ShardOptions& options_;
+  const Consistency& consistency_;
   std::vector<PieceClocks> pieces_;
   std::vector<bool> left_;  ///< by worker
   std::vector<StalenessRecord> records_;

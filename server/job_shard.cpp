@@ -38,6 +38,7 @@ ShardOptions JobShard::options(std::size_t rank, std::size_t pushers) const {
                        .codec = codec_.get(),
                        .seed = job_.seed,
                        .consistency = parse_consistency(job_.consistency, job_.backup_workers),
+                       .row_consistency = parse_consistency(job_.row_consistency()),
                        .remedy = parse_remedy(job_.remedy),
                        .save_every = job_.checkpoint_every};
   begin_from_checkpoint(job_, options);

@@ -19,7 +19,7 @@ Shard::Shard(const ShardOptions& options, Parallel& parallel, MemoryLedger& ledg
       ledger_(ledger),
       store_(options_, ledger),
       rounds_(options_),
-      clocks_(options_),
+      clocks_(options_, options_.consistency),
       step_(options_),
       pushed_(options_, ledger),
       copies_(options_, store_, ledger),
@@ -117,9 +117,17 @@ void Shard::on_pull(Message& message, Answers& answers) {
 
 void Shard::on_leave(const FrameHeader& header, Answers& answers) {
   check_worker(options_, header);
-  if (!options_.consistency.each_push_updates) fail(ErrorKind::protocol, "nobody leaves under bsp");
+  if (!options_.consistency.each_push_updates && !options_.row_consistency.each_push_updates)
+    fail(ErrorKind::protocol, "nobody leaves under bsp");
   clocks_.leave(header.sender_rank);
+  tables_.leave(header.sender_rank, answers);
   for (std::size_t piece = 0; piece < store_.pieces().size(); ++piece) answer_pulls(piece, answers);
+}
+
+std::vector<StalenessRecord> Shard::staleness() const {
+  std::vector<StalenessRecord> records = clocks_.records();
+  tables_.add_staleness(records);
+  return records;
 }
 
 /// Answers the pulls of a piece that can be answered now; the others go on waiting.

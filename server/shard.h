@@ -87,7 +87,8 @@ class Shard {
   /// Updates that every trained piece has had.
   std::uint64_t version() const { return store_.version().value_or(0); }
   /// By worker; see Clocks::records. With backup workers it counts the gradients that came too late.
-  const std::vector<StalenessRecord>& staleness() const { return clocks_.records(); }
+  /// By worker, of units and tables.
+  std::vector<StalenessRecord> staleness() const;
   /// "334336 of 668672 parameters in 6 units, 1200 rows of tables", once a layout is known.
   std::string describe() const;
   std::size_t elements() const { return store_.elements(); }

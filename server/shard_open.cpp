@@ -51,7 +51,9 @@ void Shard::open(net::LayoutMessage layout) {
   store_.open(std::move(layout));
   tables_.open(store_.description());
   rounds_.open(store_);
-  clocks_.open(store_);
+  std::vector<bool> trained;
+  for (const StoredPiece& piece : store_.pieces()) trained.push_back(piece.trained);
+  clocks_.open(trained);
   pulls_.open(store_.pieces().size());
   copies_.open();
   pushed_.open(store_.layout().gradient_type, store_.largest_trained_piece());

@@ -53,6 +53,7 @@ struct ShardOptions {
   const optim::Codec* codec = nullptr;  ///< reads compressed gradients; null: gradients are pushed uncompressed
   std::uint64_t seed = 0;               ///< the job's, for the codec
   Consistency consistency = {};
+  Consistency row_consistency = {};                 ///< of the rows of tables
   StalenessRemedy remedy = {};                      ///< under ssp and asp, where each push is an update
   std::size_t memory_bytes = std::size_t{1} << 36;  ///< a layout that needs more memory here is refused
   std::uint64_t first_version = 0;                  ///< the version that the job begins with

@@ -27,6 +27,16 @@ struct StalenessRecord {
     ++bins[bin];
   }
 
+  void merge(const StalenessRecord& other) {
+    updates += other.updates;
+    dropped += other.dropped;
+    sum += other.sum;
+    most = std::max(most, other.most);
+    most_lag = std::max(most_lag, other.most_lag);
+    if (bins.size() < other.bins.size()) bins.resize(other.bins.size());
+    for (std::size_t bin = 0; bin < other.bins.size(); ++bin) bins[bin] += other.bins[bin];
+  }
+
   std::uint64_t updates = 0;
   std::uint64_t dropped = 0;  ///< pushes that came after their update was made (--backup-workers)
   std::uint64_t sum = 0;      ///< of staleness

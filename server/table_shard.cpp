@@ -41,8 +41,14 @@ void TableShard::open(const net::LayoutMessage& description) {
     for (std::size_t piece = 0; piece < table.pieces; ++piece) {
       const Range buckets = table_piece(owned, table.pieces, piece);
       if (!buckets.empty())
-        own.pieces.push_back({.buckets = buckets, .version = options_.first_version, .workers = {}, .waiting = {}});
+        own.pieces.push_back({.number = own.pieces.size(),
+                              .buckets = buckets,
+                              .version = options_.first_version,
+                              .workers = {},
+                              .waiting = {}});
     }
+    own.clocks = std::make_unique<Clocks>(options_, options_.row_consistency);
+    own.clocks->open(std::vector<bool>(own.pieces.size(), true));
     for (Piece& piece : own.pieces) piece.workers.resize(options_.workers);
     own.workers.resize(options_.workers);
     const std::size_t bytes = optim::key_list_bytes(table, options_.workers);
@@ -110,9 +116,11 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
   const FrameHeader& header = message.header;
   Table& table = find_table(header);
   Piece& piece = find_piece(table, header);
-  if (header.version < piece.version || header.version > piece.version + 1)
+  const std::uint64_t at = due(table, piece, header.sender_rank);
+  const bool final = header.version == kFinalVersion && reads(header) && options_.row_consistency.each_push_updates;
+  if (!final && (header.version < at || header.version > at + 1))
     fail(ErrorKind::protocol, "a pull of version {} of table {}, whose piece is at {}", header.version, header.unit,
-         piece.version);
+         at);
   std::vector<std::uint64_t> keys = read_keys(table, piece, message);
   const std::size_t count = keys.size();
   WorkerMemory& own = table.workers[header.sender_rank];
@@ -126,7 +134,7 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
     pull.own_keys = std::move(keys);
     pull.keys = pull.own_keys;
   } else {
-    pull.keys = keep(piece, header, std::move(keys));
+    pull.keys = keep(piece, header, at, std::move(keys));
   }
   own.keys += count;
   own.rows = before + count;
@@ -138,12 +146,18 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
   answer(table, piece, answers);
 }
 
-/// Keeps the keys of a worker's step until their gradients have been used.
-std::span<const std::uint64_t> TableShard::keep(Piece& piece, const FrameHeader& header,
+/// The step whose gradients are due from the worker.
+std::uint64_t TableShard::due(const Table& table, const Piece& piece, std::size_t worker) {
+  return table.clocks->due(piece.number, worker, piece.version);
+}
+
+/// Keeps the keys of a worker's step until their gradients have been used. `first`: the step that is due if none is
+/// kept.
+std::span<const std::uint64_t> TableShard::keep(Piece& piece, const FrameHeader& header, std::uint64_t first,
                                                 std::vector<std::uint64_t> keys) {
   std::deque<Pulled>& lists = piece.workers[header.sender_rank];
   const bool continues = !lists.empty() && lists.back().next < piece.buckets.end;
-  const std::uint64_t due = lists.empty() ? piece.version : lists.back().step + (continues ? 0 : 1);
+  const std::uint64_t due = lists.empty() ? first : lists.back().step + (continues ? 0 : 1);
   const std::size_t next = continues ? lists.back().next : piece.buckets.begin;
   if (header.step != header.version || header.step != due || header.begin != next)
     fail(ErrorKind::protocol, "a pull of step {} from bucket {}, where step {} from bucket {} is due", header.step,
@@ -154,11 +168,17 @@ std::span<const std::uint64_t> TableShard::keep(Piece& piece, const FrameHeader&
   return list.frames.emplace_back(PulledFrame{header.range(), std::move(keys), std::nullopt}).keys;
 }
 
-/// Answers the pulls whose version the piece has.
+/// Answers the pulls that may be answered now. A worker's pull waits for its own push before it; the first frame of a
+/// pull is answered first, so that its version says how stale the gradients are.
 void TableShard::answer(Table& table, Piece& piece, Answers& answers) {
+  const std::uint64_t slowest = table.clocks->slowest(piece.number, piece.version);
   std::erase_if(piece.waiting, [&](const WaitingRows& pull) {
-    if (pull.asked.version > piece.version) return false;
+    const std::uint64_t wanted = pull.asked.version;
+    if (!options_.row_consistency.answers(slowest, wanted)) return false;
+    if (wanted != kFinalVersion && due(table, piece, pull.asked.sender_rank) < wanted) return false;
     answers.push_back(answer_to_pull(table, pull));
+    if (!reads(pull.asked) && pull.asked.begin == piece.buckets.begin)
+      table.clocks->set_sent(piece.number, pull.asked.sender_rank, piece.version);
     if (reads(pull.asked)) table.workers[pull.asked.sender_rank].keys -= pull.keys.size();
     return true;
   });
@@ -192,11 +212,15 @@ void TableShard::on_push(Message message, Answers& answers) {
     if ((header.flags & FrameHeader::kWantAck) != 0)
       answers.push_back({header.sender(), answer_to(header, FrameType::rows_ack), {}});
   };
-  if (header.step < piece.version) return acknowledge();  // the update was made with it
+  const std::uint64_t at = due(table, piece, header.sender_rank);
+  if (header.step < at) return acknowledge();  // the update was made with it
+  if (table.clocks->has_left(header.sender_rank))
+    fail(ErrorKind::protocol, "gradients of rows from worker {}, which has left", header.sender_rank);
   std::deque<Pulled>& lists = piece.workers[header.sender_rank];
-  if (header.step > piece.version || lists.empty())
-    fail(ErrorKind::protocol, "gradients of step {}, of rows that were not pulled at version {}", header.step,
-         piece.version);
+  if (header.step > at || lists.empty())
+    fail(ErrorKind::protocol, "gradients of step {}, of rows that were not pulled at version {}", header.step, at);
+  if (!options_.row_consistency.answers(table.clocks->slowest(piece.number, piece.version), at))
+    fail(ErrorKind::protocol, "gradients of step {}, of rows that were not answered yet", header.step);
   Pulled& list = lists.front();
   const auto frame = std::ranges::find(list.frames, header.range(), &PulledFrame::buckets);
   if (frame == list.frames.end())
@@ -206,36 +230,58 @@ void TableShard::on_push(Message message, Answers& answers) {
   if (frame->gradients) return;  // it is acknowledged with the first
   frame->gradients = std::move(message);
   ++list.pushed;
-  if (complete(piece)) update(table, piece, answers);
+  if (options_.row_consistency.each_push_updates) {
+    if (!has_pushed(lists, piece)) return;
+    table.clocks->count_push(piece.number, header.sender_rank, piece.version);
+    update(table, piece, {header.sender_rank, header.sender_rank + std::size_t{1}}, answers);
+  } else if (std::ranges::all_of(piece.workers, [&](const auto& own) { return has_pushed(own, piece); })) {
+    update(table, piece, {0, piece.workers.size()}, answers);
+  }
 }
 
-/// True once every worker's gradients of the piece's version are here.
-bool TableShard::complete(const Piece& piece) const {
-  return std::ranges::all_of(piece.workers, [&](const std::deque<Pulled>& lists) {
-    return !lists.empty() && lists.front().next == piece.buckets.end &&
-           lists.front().pushed == lists.front().frames.size();
-  });
+void TableShard::leave(std::size_t worker, Answers& answers) {
+  for (Table& table : tables_) {
+    table.clocks->leave(worker);
+    for (Piece& piece : table.pieces) answer(table, piece, answers);
+  }
 }
 
-void TableShard::update(Table& table, Piece& piece, Answers& answers) {
+void TableShard::add_staleness(std::vector<StalenessRecord>& records) const {
+  for (const Table& table : tables_)
+    for (std::size_t worker = 0; worker < records.size(); ++worker)
+      records[worker].merge(table.clocks->records()[worker]);
+}
+
+/// True once all of a worker's gradients of the step that is due are here.
+bool TableShard::has_pushed(const std::deque<Pulled>& lists, const Piece& piece) {
+  return !lists.empty() && lists.front().next == piece.buckets.end &&
+         lists.front().pushed == lists.front().frames.size();
+}
+
+/// Makes an update with the gradients of some workers: all under bsp, one under ssp and asp.
+void TableShard::update(Table& table, Piece& piece, Range workers, Answers& answers) {
   const std::uint32_t unit = static_cast<std::uint32_t>(units_ + static_cast<std::size_t>(&table - tables_.data()));
   if (options_.working) options_.working({.name = "update", .unit = unit, .step = piece.version});
   std::vector<std::vector<optim::RowGradients>> gradients(piece.workers.size());
-  for (std::size_t worker = 0; worker < piece.workers.size(); ++worker)
+  for (std::size_t worker = workers.begin; worker < workers.end; ++worker)
     for (const PulledFrame& frame : piece.workers[worker].front().frames)
       gradients[worker].push_back(
           {frame.keys, {frame.gradients->payload.data(), frame.keys.size() * table.layout.width, table.layout.type}});
-  table.rows->update({.count = piece.version + 1, .lr = options_.schedule->lr(options_.row_lr, piece.version)},
-                     gradients, 1.0F / static_cast<float>(options_.workers));
-  for (std::size_t worker = 0; worker < piece.workers.size(); ++worker) {
+  const std::uint64_t step = piece.version / (options_.workers / workers.size());
+  table.rows->update({.count = piece.version + 1, .lr = options_.schedule->lr(options_.row_lr, step)}, gradients,
+                     1.0F / static_cast<float>(workers.size()));
+  for (std::size_t worker = workers.begin; worker < workers.end; ++worker) {
     for (const PulledFrame& frame : piece.workers[worker].front().frames) {
       table.workers[worker].keys -= frame.keys.size();
       const FrameHeader& push = frame.gradients->header;
-      if ((push.flags & FrameHeader::kWantAck) != 0)
-        answers.push_back({push.sender(), answer_to(push, FrameType::rows_ack), {}});
+      if ((push.flags & FrameHeader::kWantAck) == 0) continue;
+      FrameHeader taken = answer_to(push, FrameType::rows_ack);
+      set_staleness(table.clocks->last(piece.number, worker), taken);
+      answers.push_back({push.sender(), taken, {}});
     }
     piece.workers[worker].pop_front();
   }
+  table.clocks->finish(piece.number);
   ++piece.version;
   answer(table, piece, answers);
 }

@@ -14,6 +14,7 @@
 #include <psring/common/net/outbox.h>
 #include <psring/common/net/transport.h>
 #include <psring/optim/rows/table_rows.h>
+#include <psring/server/clocks.h>
 #include <psring/server/shard_options.h>
 
 namespace psring::server {
@@ -21,11 +22,12 @@ namespace psring::server {
 /// Bookkeeping of a piece of a table, for each worker, in bytes.
 inline constexpr std::size_t kTablePieceBytes = 256;
 
-/// The part of a shard that has the rows of tables, bsp. A piece is a range of buckets with a version, the number of
+/// The part of a shard that has the rows of tables. A piece is a range of buckets with a version, the number of
 /// its updates. A worker's rows_pull of step t brings the keys, frame by frame, in order; the piece answers at version
 /// t. The gradients come without keys, in the same frames. Once every worker has pushed all frames of the piece, the
 /// piece makes update t + 1: each key of any worker gets the sum in worker order, times 1/n. A pull changes nothing: a
 /// key without a row has its initial values. Pulls for reading (kStartUp) are answered alike, and no gradients follow.
+/// Under ssp and asp each worker's push of a piece is an update by its own gradients, and t is the worker's clock.
 ///
 /// A pure state machine; every function throws protocol if the frame is not allowed, and then has changed nothing.
 /// Memory that a worker can make it hold is bounded: keys of two steps of TableLayout::most_keys each, and rows by the
@@ -51,6 +53,10 @@ class TableShard {
   // REQUIRES, for both: the sender is a worker of the job.
   void on_pull(const net::Message& message, Answers& answers);
   void on_push(net::Message message, Answers& answers);
+  /// The worker pushes nothing more (ssp, asp).
+  void leave(std::size_t worker, Answers& answers);
+  /// Adds the staleness of the workers' gradients. `records`: by worker.
+  void add_staleness(std::vector<StalenessRecord>& records) const;
 
  private:
   /// Keys that a worker pulled with one frame, and their gradients once they have come.
@@ -74,6 +80,7 @@ class TableShard {
     std::shared_ptr<const void> holder;   ///< keeps that memory mapped
   };
   struct Piece {
+    std::size_t number = 0;
     Range buckets;
     std::uint64_t version = 0;
     std::vector<std::deque<Pulled>> workers;  ///< at most two steps each
@@ -91,18 +98,21 @@ class TableShard {
     TableLayout layout;
     std::unique_ptr<optim::TableRows> rows;
     std::vector<Piece> pieces;
+    std::unique_ptr<Clocks> clocks;
     std::vector<WorkerMemory> workers;
   };
 
   Table& find_table(const net::FrameHeader& header);
   static Piece& find_piece(Table& table, const net::FrameHeader& header);
   std::vector<std::uint64_t> read_keys(const Table& table, const Piece& piece, const net::Message& message) const;
-  std::span<const std::uint64_t> keep(Piece& piece, const net::FrameHeader& header, std::vector<std::uint64_t> keys);
+  static std::uint64_t due(const Table& table, const Piece& piece, std::size_t worker);
+  static std::span<const std::uint64_t> keep(Piece& piece, const net::FrameHeader& header, std::uint64_t due,
+                                             std::vector<std::uint64_t> keys);
   void answer(Table& table, Piece& piece, Answers& answers);
   std::span<std::byte> answer_memory(Table& table, std::size_t worker, Range rows);
   net::Outgoing answer_to_pull(Table& table, const WaitingRows& pull);
-  bool complete(const Piece& piece) const;
-  void update(Table& table, Piece& piece, Answers& answers);
+  static bool has_pushed(const std::deque<Pulled>& lists, const Piece& piece);
+  void update(Table& table, Piece& piece, Range workers, Answers& answers);
 
   const ShardOptions& options_;
   MemoryLedger& ledger_;

@@ -73,4 +73,13 @@ void register_builtins(Registries& registries) {
   register_zero3(registries.strategies);
 }
 
+std::unique_ptr<StrategyKind> make_strategy_kind(const Registries& registries, const char* flag,
+                                                 const std::string& strategy, const std::string& model) {
+  std::unique_ptr<StrategyKind> kind = registries.strategies.make(Spec::parse(flag, strategy));
+  if (!kind->tables || !kind->ring || kind->row_servers) return kind;
+  const Spec spec = Spec::parse("--model", model);
+  kind->row_servers = registries.models.contains(spec.name()) && !registries.models.make(spec)->tables.empty();
+  return kind;
+}
+
 }  // namespace psring::worker

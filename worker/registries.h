@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+#include <string>
 #include <vector>
 
 #include <psring/common/base/text/registry.h>
@@ -23,5 +25,10 @@ struct Registries {
 };
 
 void register_builtins(Registries& registries);
+
+/// Returns the kind of a strategy, as it trains a model: if the model has tables, and the workers share dense
+/// parameters among themselves, then servers have the tables' rows. Throws usage, naming `flag` or --model.
+std::unique_ptr<StrategyKind> make_strategy_kind(const Registries& registries, const char* flag,
+                                                 const std::string& strategy, const std::string& model);
 
 }  // namespace psring::worker

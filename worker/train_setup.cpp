@@ -224,7 +224,7 @@ std::vector<SharedTensor> TrainSetup::shared_tensors() const {
 TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, const optim::OptimizerRegistry& optimizers,
                        Samples samples)
     : job_(job), registries_(&registries), step_callbacks_(registries.step_callbacks) {
-  strategy_ = registries.strategies.make(Spec::parse("--strategy", job.strategy));
+  strategy_ = make_strategy_kind(registries, "--strategy", job.strategy, job.model);
   if (strategy_->servers && strategy_->at_owner) {
     if (job.optimizer_on == "worker")
       fail(ErrorKind::usage, "--optimizer-on worker: --strategy {}: its workers keep no gradient", job.strategy);

@@ -64,7 +64,7 @@ JobOptions job_of(const CoordinatorFlags& flags, const App& app) {
   options::Given given = flags.job;
   if (!given.contains("workers"))
     if (const auto size = environment_number("WORLD_SIZE")) given["workers"] = std::to_string(*size);
-  const auto kind = app.worker_registries().strategies.make(Spec::parse("--strategy", flags.strategy));
+  const auto kind = worker::make_strategy_kind(app.worker_registries(), "--strategy", flags.strategy, model_of(given));
   const bool loopback = net::is_loopback(net::resolve_endpoint("--listen", flags.listen, 0));
   JobOptions job = resolve(given, flags.strategy, *kind, nullptr, loopback);
   // With --steps the data is not needed here: the workers may be a user's programs with another model.

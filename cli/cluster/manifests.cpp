@@ -58,7 +58,7 @@ std::vector<std::string> words_of(const options::Given& given) {
 JobOptions check_job(const ManifestsFlags& flags, const App& app) {
   options::Given given = flags.job;
   for (const char* const path : {"resume", "checkpoint-dir", "tuning", "init"}) given.erase(path);
-  const auto kind = app.worker_registries().strategies.make(Spec::parse("--strategy", flags.strategy));
+  const auto kind = worker::make_strategy_kind(app.worker_registries(), "--strategy", flags.strategy, model_of(given));
   JobOptions job = resolve(given, flags.strategy, *kind, nullptr, false);
   if (job.transport == "shm") fail(ErrorKind::usage, "--transport shm: each process has a pod, which shares no memory");
   if (job.min_workers > 0)

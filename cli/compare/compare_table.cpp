@@ -27,7 +27,7 @@ std::string inexact_legend(const std::vector<Row>& rows) {
   for (const Row& row : rows) {
     if (row.equality != Equality::inexact) continue;
     const JobOptions& job = row.entry.job;
-    const bool depends = job.consistency != "bsp" || job.backup_workers > 0;
+    const bool depends = job.consistency != "bsp" || job.row_consistency() != "bsp" || job.backup_workers > 0;
     timing = timing || depends;
     compressed = compressed || (!depends && job.compress != "none");
     own = own || (!depends && job.compress == "none");

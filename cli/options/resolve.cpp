@@ -243,6 +243,7 @@ JobOptions resolve(const Given& given, const std::string& strategy, const worker
   set_processes(job, given, kind, fit);
   if (!given.contains("optimizer-on")) job.optimizer_on = kind.optimizer_on;
   if (!given.contains("consistency")) job.consistency = kind.consistency;
+  if (!given.contains("table-consistency")) job.table_consistency = kind.table_consistency;
   job.tuning = text_of(given, "tuning");
   fit.apply_to(job);
   if (!job.tuning.empty()) job.tuning = ring::Tuning::load(job.tuning).to_json();

@@ -13,4 +13,10 @@ namespace psring::cli {
 JobOptions resolve(const options::Given& given, const std::string& strategy, const worker::StrategyKind& kind,
                    LeftOut* left_out, bool loopback);
 
+/// The model that was given, or the default.
+inline std::string model_of(const options::Given& given) {
+  const auto found = given.find("model");
+  return found == given.end() ? JobOptions().model : found->second;
+}
+
 }  // namespace psring::cli

@@ -59,7 +59,7 @@ std::vector<Entry> make_entries(const options::Given& given, const std::vector<s
     MeshWord word = parse_mesh_word(strategy, given);
     if (word.one_copy) word.axes["workers"] = std::to_string(word.parts);
     const std::shared_ptr<const worker::StrategyKind> kind =
-        app.worker_registries().strategies.make(Spec::parse("--strategies", word.strategy));
+        worker::make_strategy_kind(app.worker_registries(), "--strategies", word.strategy, model_of(given));
     std::vector<Resolved> points;
     std::set<std::string> idle;  // swept options that this strategy leaves out
     sweep.for_each([&](const Sweep::Point& point) {

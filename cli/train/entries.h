@@ -21,7 +21,8 @@ struct Entry {
 
   /// Returns whether the entry promises the bits of `single` with the same number of virtual workers.
   bool exact() const {
-    return kind->exact && job.consistency == "bsp" && job.backup_workers == 0 && job.compress == "none";
+    return kind->exact && job.consistency == "bsp" && job.row_consistency() == "bsp" && job.backup_workers == 0 &&
+           job.compress == "none";
   }
 };
 

@@ -189,7 +189,7 @@ void check_requeue(const TrainFlags& flags, const JobOptions& job, const Tasks& 
 
 int lead(const TrainFlags& flags, Tasks& tasks, const Invocation& invocation, SignalWatch& signals) {
   const worker::Registries& registries = invocation.app.worker_registries();
-  const auto kind = registries.strategies.make(Spec::parse("--strategy", flags.strategy));
+  const auto kind = worker::make_strategy_kind(registries, "--strategy", flags.strategy, model_of(flags.job));
   const options::Given given = fit_to_tasks(flags, *kind, tasks);
   const std::size_t nodes = flags.nodes.value_or(1);
   options::check_count("--nodes", nodes, options::kMostProcesses);
@@ -228,13 +228,14 @@ int lead(const TrainFlags& flags, Tasks& tasks, const Invocation& invocation, Si
 void record_bound(const LaunchOptions& options, const JobOptions& job, const Summary& summary,
                   std::optional<double> others, const App& app) {
   if (summary.steps == 0) return;
-  const Row row{.entry = {.label = job.strategy,
-                          .job = job,
-                          .kind = app.worker_registries().strategies.make(Spec::parse("--strategy", job.strategy))},
-                .runs = {summary},
-                .processors = usable_processors(),
-                .hosts = options.nodes,
-                .others = {others}};
+  const Row row{
+      .entry = {.label = job.strategy,
+                .job = job,
+                .kind = worker::make_strategy_kind(app.worker_registries(), "--strategy", job.strategy, job.model)},
+      .runs = {summary},
+      .processors = usable_processors(),
+      .hosts = options.nodes,
+      .others = {others}};
   const std::string file = (options.out / "summary.json").string();
   Json json = Json::parse(read_whole(file));
   json["bound"] = bound_json(row);

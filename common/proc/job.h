@@ -52,6 +52,7 @@ struct JobOptions {
   std::optional<double> table_lr;           ///< not set: the rule's default
   std::string table_type = "f32";           ///< of rows and row gradients on the wire: f32 or bf16
   std::string table_init = "uniform:0.05";  ///< of rows: uniform:A, normal:A or constant:A
+  std::string table_consistency;            ///< of rows, see Consistency; "": as `consistency`
 
   std::string precision = "f32";                 ///< type of parameters and activations: f32, bf16 or f16
   std::string comm_dtype;                        ///< type of gradients, kept and sent; "": as `precision`
@@ -124,6 +125,7 @@ struct JobOptions {
     resume = std::move(checkpoint);
     init.clear();
   }
+  const std::string& row_consistency() const { return table_consistency.empty() ? consistency : table_consistency; }
   bool records_events() const { return events || trace; }
   std::string checkpoint_folder() const {  // "" if no checkpoints are saved; all processes must be able to open it
     if (checkpoint_every == 0) return "";

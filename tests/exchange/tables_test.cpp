@@ -49,10 +49,9 @@ JobRun at_servers(JobOptions job, std::size_t workers, std::size_t servers, Link
   return run_job(job, links);
 }
 
-/// Bits, bytes and memory of a run. Links within a process copy answers, which no process does: what servers keep for
+/// Bytes and memory of a run. Links within a process copy answers, which no process does: what servers keep for
 /// them is not compared.
-void check_run(const JobRun& run, const JobRun& reference, Links links = Links::in_process) {
-  CHECK((run.workers[0].model == reference.workers[0].model));
+void check_predicted(const JobRun& run, Links links = Links::in_process) {
   CHECK(run.servers_received == *run.predicted.server_receives * run.steps + run.predicted.run_server_receives);
   CHECK(run.servers_sent == *run.predicted.server_sends * run.steps + run.predicted.run_server_sends);
   for (const test::WorkerRun& worker : run.workers) {
@@ -69,6 +68,12 @@ void check_run(const JobRun& run, const JobRun& reference, Links links = Links::
       CAPTURE(server, to_string(category));
       CHECK(run.server_peaks[server].at(category) == predicted);
     }
+}
+
+/// Bits, bytes and memory.
+void check_run(const JobRun& run, const JobRun& reference, Links links = Links::in_process) {
+  CHECK((run.workers[0].model == reference.workers[0].model));
+  check_predicted(run, links);
 }
 
 }  // namespace
@@ -197,6 +202,21 @@ TEST_CASE("every model with tables, and every data set of keys") {
   check_run(at_servers(job, 2, 2, Links::tcp), virtual_workers(job, 2), Links::tcp);
 }
 
+TEST_CASE("ddp, zero1 and zero2 share dense parameters among workers, and have rows at servers") {
+  const std::string strategy = GENERATE("ddp", "zero1", "zero2");
+  const std::size_t workers = GENERATE(1, 3);
+  CAPTURE(strategy, workers);
+  JobOptions job = small_job();
+  job.clip_norm = 0.05;
+  const JobRun reference = virtual_workers(job, workers);
+  check_run(at_servers(job, workers, 2, Links::shm, strategy), reference, Links::shm);
+  job.placement = "colocated";
+  check_run(at_servers(job, workers, workers, Links::shm, strategy), reference, Links::shm);
+  if (workers == 1) return;
+  job.transport = "tcp";
+  check_run(at_servers(job, workers, 2, Links::tcp, strategy), reference, Links::tcp);
+}
+
 TEST_CASE("every rule, micro-batches, and rows that travel in bf16") {
   const std::string rule = GENERATE("adagrad", "rowwise-adagrad", "adam", "ftrl:l1=0.001");
   JobOptions job = small_job();
@@ -208,6 +228,38 @@ TEST_CASE("every rule, micro-batches, and rows that travel in bf16") {
   CAPTURE(rule);
   const JobRun reference = virtual_workers(job, 3);
   check_run(at_servers(job, 3, 2, Links::shm), reference, Links::shm);
+}
+
+TEST_CASE("under ssp and asp each push of rows is an update, and bytes and memory are those of bsp") {
+  const auto [strategy, consistency, rows, links] =
+      GENERATE(table<std::string, std::string, std::string, Links>({{"ps", "asp", "", Links::shm},
+                                                                    {"ps", "ssp:1", "", Links::tcp},
+                                                                    {"ps", "ssp:2", "asp", Links::shm},
+                                                                    {"ps", "bsp", "asp", Links::shm},
+                                                                    {"ps-colocated", "asp", "", Links::shm},
+                                                                    {"hybrid", "bsp", "asp", Links::shm},
+                                                                    {"hybrid", "bsp", "ssp:0", Links::tcp},
+                                                                    {"hybrid-colocated", "bsp", "asp", Links::shm}}));
+  CAPTURE(strategy, consistency, rows);
+  JobOptions job = small_job();
+  job.consistency = consistency;
+  job.table_consistency = rows;
+  if (strategy.ends_with("colocated")) job.placement = "colocated";
+  if (links == Links::tcp) job.transport = "tcp";
+  job.eval_every = 4;
+  const JobRun run = at_servers(job, 3, 2, links, strategy);
+  check_predicted(run, links);
+  for (const test::WorkerRun& worker : run.workers) CHECK(worker.model == run.workers[0].model);
+  REQUIRE(run.workers[0].evaluations.size() == 3);
+  CHECK(virtual_workers(small_job(), 3).workers[0].model.size() == run.workers[0].model.size());
+}
+
+TEST_CASE("one worker has the bits of single under asp as well") {
+  JobOptions job = small_job();
+  job.schedule = "cosine:warmup=2";
+  const JobRun reference = virtual_workers(job, 1);
+  job.consistency = "asp";
+  check_run(at_servers(job, 1, 2, Links::shm), reference, Links::shm);
 }
 
 TEST_CASE("a batch in which a worker has no sample, and evaluations between the steps") {
@@ -238,7 +290,26 @@ TEST_CASE("options that tables do not have are refused by name") {
                job.workers = 2;
              }),
              line("--strategy zero3"));
-  CHECK_THAT(refused([](JobOptions& job) { job.consistency = "ssp:2"; }), line("--consistency ssp:2"));
+  CHECK_THAT(refused([](JobOptions& job) {
+               job.consistency = "ssp:2";
+               job.table_consistency = "bsp";
+             }),
+             line("--table-consistency bsp"));
+  CHECK_THAT(refused([](JobOptions& job) {
+               job.strategy = "hybrid";
+               job.consistency = "asp";
+             }),
+             line("--consistency asp"));
+  CHECK_THAT(refused([](JobOptions& job) {
+               job.strategy = "zero2";
+               job.accumulate = 2;
+             }),
+             line("--accumulate 2 with --strategy zero2"));
+  CHECK_THAT(refused([](JobOptions& job) {
+               job.table_consistency = "asp";
+               job.remedy = "scale-lr";
+             }),
+             line("--remedy scale-lr"));
   CHECK_THAT(refused([](JobOptions& job) { job.compress = "int8"; }), line("--compress int8"));
   CHECK_THAT(refused([](JobOptions& job) { job.replicas = 1; }), line("--replicas"));
   CHECK_THAT(refused([](JobOptions& job) { job.max_restarts = 1; }), line("--max-restarts"));

@@ -17,7 +17,7 @@ struct Scene {
   Scene(const char* consistency, std::uint32_t workers, std::uint64_t first_version = 0)
       : options{.workers = workers, .consistency = parse_consistency(consistency), .first_version = first_version} {
     store.open({test::small_layout(1)});
-    clocks.open(store);
+    clocks.open(std::vector<bool>(store.pieces().size(), true));
     version = first_version;
   }
 
@@ -33,7 +33,7 @@ struct Scene {
   ShardOptions options;
   MemoryLedger ledger;
   Store store{options, ledger};
-  Clocks clocks{options};
+  Clocks clocks{options, options.consistency};
   std::uint64_t version = 0;
 };
 

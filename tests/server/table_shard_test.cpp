@@ -243,3 +243,51 @@ TEST_CASE("layouts with tables that a server cannot take are refused") {
   CHECK_THAT(small.send(0, test::layout_frame(0, wide))[0].text(), Contains("8193"));
   CHECK(small.send(0, test::layout_frame(0, layout_of(1)))[0].header.type == FrameType::layout_ok);
 }
+
+TEST_CASE("under asp each worker's push is an update by its gradients alone, and knows its staleness") {
+  ShardCluster cluster({.workers = 2, .lr = 0.5, .row_consistency = "asp"});
+  cluster.open(layout_of(1));
+  const std::uint64_t key = key_in(5);
+  const std::vector<float> first = initial(key);
+  CHECK(cluster.send(0, pull(0, 0, kAll, {key})).size() == 1);
+  CHECK(cluster.send(0, pull(1, 0, kAll, {key})).size() == 1);
+  CHECK(cluster.send(0, pull(1, 1, kAll, {key})).empty());  // waits for its own push
+  const auto one = cluster.send(0, push(1, 0, kAll, {1, 2}));
+  REQUIRE(one.size() == 2);
+  CHECK(one[0].header.type == FrameType::rows_ack);
+  CHECK(one[0].header.staleness == 0);
+  CHECK(one[1].header.type == FrameType::rows);
+  const std::vector<float> once{std::fma(-0.5F, 1.0F, first[0]), std::fma(-0.5F, 2.0F, first[1])};
+  CHECK(one[1].values() == once);
+  CHECK(cluster.send(0, push(1, 1, kAll, {0, 0})).size() == 1);
+  const auto stale = cluster.send(0, push(0, 0, kAll, {4, 4}));
+  REQUIRE(stale.size() == 1);
+  CHECK(stale[0].header.staleness == 2);
+  CHECK(cluster.shard(0).staleness()[0].most == 2);
+  CHECK(cluster.shard(0).staleness()[1].most_lag == 1);
+  Frame last = pull(0, kFinalVersion, kAll, {key});
+  last.header.flags = FrameHeader::kStartUp;
+  last.header.step = 0;
+  CHECK(cluster.send(0, last).empty());
+  for (std::uint32_t worker = 0; worker < 2; ++worker) {
+    Frame leaves;
+    leaves.header.type = FrameType::leave;
+    leaves.header.sender_rank = worker;
+    CHECK(cluster.send(0, leaves).size() == worker);
+  }
+  CHECK(cluster.send(0, push(0, 1, kAll, {1, 1}))[0].header.type == FrameType::failed);
+}
+
+TEST_CASE("under ssp a pull waits while its worker is too far ahead") {
+  ShardCluster cluster({.workers = 2, .row_consistency = "ssp:1"});
+  cluster.open(layout_of(1));
+  for (std::uint64_t step = 0; step < 2; ++step) {
+    CHECK(cluster.send(0, pull(0, step, kAll, {key_in(1)})).size() == 1);
+    CHECK(cluster.send(0, push(0, step, kAll, {1, 1})).size() == 1);
+  }
+  CHECK(cluster.send(0, pull(0, 2, kAll, {key_in(1)})).empty());
+  CHECK(cluster.send(0, push(0, 2, kAll, {1, 1}))[0].header.type == FrameType::failed);  // was not answered
+  CHECK(cluster.send(0, pull(1, 0, kAll, {key_in(2)})).size() == 1);
+  CHECK(cluster.send(0, push(1, 0, kAll, {1, 1})).size() == 2);
+  CHECK(cluster.send(0, push(0, 2, kAll, {1, 1})).size() == 1);
+}

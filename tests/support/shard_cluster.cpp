@@ -116,6 +116,7 @@ std::unique_ptr<server::Shard> ShardCluster::make_shard(std::size_t rank) const 
                                      .row_rule = rules_->row_rule.get(),
                                      .row_lr = rules.lr,
                                      .consistency = parse_consistency(rules.consistency, rules.backups),
+                                     .row_consistency = parse_consistency(rules.row_consistency),
                                      .remedy = parse_remedy(rules.remedy),
                                      .memory_bytes = rules.memory_bytes,
                                      .first_version = rules.first_version,

@@ -50,6 +50,7 @@ struct ShardRules {
   std::uint64_t save_every = 0;
   std::string consistency = "bsp";
   std::size_t backups = 0;
+  std::string row_consistency = "bsp";
   std::string remedy = "none";
   std::string loss_scale = "off";
   std::string table_optimizer = "sgd";  ///< of tables' rows; its rate is `lr`

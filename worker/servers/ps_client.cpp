@@ -225,8 +225,10 @@ void PsClient::leave() {
 }
 
 double PsClient::take_staleness() {
-  const ClientProtocol::Staleness taken = protocol_.take_staleness();
-  return taken.updates == 0 ? 0 : static_cast<double>(taken.sum) / static_cast<double>(taken.updates);
+  const ClientProtocol::Staleness units = protocol_.take_staleness();
+  const ClientProtocol::Staleness rows = tables_.take_staleness();
+  const std::uint64_t updates = units.updates + rows.updates;
+  return updates == 0 ? 0 : static_cast<double>(units.sum + rows.sum) / static_cast<double>(updates);
 }
 
 void PsClient::save(std::uint64_t version, std::size_t others) {

@@ -52,7 +52,7 @@ class Composition final : public Strategy,
   Step first() override { return parts_.peers->first(); }
   Step after(Step step) override;
   void leave() override;
-  double staleness() override { return parts_.peers->staleness(); }
+  double staleness() override;
   Nanoseconds waited() const override {
     return parts_.peers->waited() + (parts_.tables ? parts_.tables->waited() : Nanoseconds{0});
   }

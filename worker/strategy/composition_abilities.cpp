@@ -1,5 +1,6 @@
 #include <utility>
 
+#include <psring/common/proc/job.h>
 #include <psring/worker/strategy/composition.h>
 
 namespace psring::worker {
@@ -25,10 +26,17 @@ Step Composition::after(Step step) {
 }
 
 void Composition::leave() {
-  if (!plan_.consistency.each_push_updates) return;
+  const bool units = plan_.consistency.each_push_updates;
+  const bool rows = parts_.tables != nullptr && plan_.job.row_consistency() != "bsp";
+  if (!units && !rows) return;
   quiesce();
-  parts_.peers->leave();
-  parts_.parameters->refresh();
+  if (units) parts_.peers->leave();
+  if (rows) parts_.tables->leave();
+  if (units) parts_.parameters->refresh();
+}
+
+double Composition::staleness() {
+  return parts_.peers->staleness() + (parts_.tables != nullptr ? parts_.tables->staleness() : 0);
 }
 
 }  // namespace psring::worker

@@ -51,7 +51,7 @@ void register_ps(Registry<StrategyKind>& registry) {
   with_tables.tables = true;
   add_strategy(registry, "ps", "servers own all parameters; push and pull, bsp", with_tables);
 
-  StrategyKind kind = ps;
+  StrategyKind kind = with_tables;
   kind.consistency = "ssp:3";
   add_strategy(registry, "ps-ssp", "ps where each push is an update, and nobody is more than 3 steps ahead", kind);
   kind.consistency = "asp";

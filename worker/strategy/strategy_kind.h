@@ -26,6 +26,7 @@ struct StrategyKind {
   bool one_worker = false;              ///< it is one process, whatever --workers says
   const char* optimizer_on = "server";  ///< default of --optimizer-on
   const char* consistency = "bsp";      ///< default of --consistency
+  const char* table_consistency = "";   ///< default of --table-consistency
   bool exact = true;                    ///< bitwise identical to `single` with the same number of virtual workers
   int stage = 0;                        ///< ZeRO's stage: the state that a worker does not keep whole
   std::function<std::unique_ptr<Strategy>(const Plan&, const World&)> make;

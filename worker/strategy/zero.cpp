@@ -1,6 +1,7 @@
 #include <psring/common/proc/job.h>
 #include <psring/optim/codec/power_sgd.h>
 #include <psring/worker/exchange/local_updates.h>
+#include <psring/worker/exchange/tables/tables.h>
 #include <psring/worker/exchange/workers/bucketed_gradients.h>
 #include <psring/worker/exchange/workers/gathered_parameters.h>
 #include <psring/worker/exchange/workers/sharded_gradients.h>
@@ -19,6 +20,7 @@ std::unique_ptr<Strategy> compose(const Plan& plan, const World& world, const st
   parts.parameters = std::make_unique<GatheredParameters>(plan, world, *workers, calls);
   parts.gradients = make_gradients(*workers);
   parts.updates = std::make_unique<LocalUpdates>(plan, world, *parts.parameters, *parts.gradients, &workers->groups());
+  if (!plan.layout.tables.empty()) parts.tables = make_served_tables(plan, world, true);
   parts.peers = std::move(workers);
   return std::make_unique<Composition>(plan, world, std::move(parts));
 }
@@ -48,9 +50,21 @@ std::unique_ptr<Strategy> make_zero2(const Plan& plan, const World& world) {
 
 void register_zero(Registry<StrategyKind>& registry) {
   add_strategy(registry, "zero1", "ddp, but optimizer state by owner",
-               {.ring = true, .buckets = true, .compresses = true, .on_device = true, .stage = 1, .make = make_zero1});
+               {.ring = true,
+                .buckets = true,
+                .compresses = true,
+                .on_device = true,
+                .tables = true,
+                .stage = 1,
+                .make = make_zero1});
   add_strategy(registry, "zero2", "gradients by owner, too",
-               {.ring = true, .compresses = true, .at_owner = true, .on_device = true, .stage = 2, .make = make_zero2});
+               {.ring = true,
+                .compresses = true,
+                .at_owner = true,
+                .on_device = true,
+                .tables = true,
+                .stage = 2,
+                .make = make_zero2});
 }
 
 }  // namespace psring::worker

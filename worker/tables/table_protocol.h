@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <psring/common/base/elements.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/net/outbox.h>
+#include <psring/worker/servers/client_protocol.h>
 
 namespace psring::worker {
 
@@ -47,6 +49,9 @@ class TableProtocol {
   /// Takes a server's frame. Throws protocol if it answers nothing that was asked.
   void on_message(const net::Message& message);
 
+  /// The reported staleness of this worker's gradients, as ClientProtocol::take_staleness.
+  ClientProtocol::Staleness take_staleness() { return std::exchange(staleness_, {}); }
+
   /// All rows of the last pull are here.
   bool arrived(std::size_t table) const { return tables_[table].missing == 0; }
   /// The servers have taken all gradients of the table.
@@ -70,6 +75,7 @@ class TableProtocol {
   const Layout& layout_;
   const Mark mark_;
   std::vector<Table> tables_;
+  ClientProtocol::Staleness staleness_;
 };
 
 }  // namespace psring::worker

@@ -19,7 +19,7 @@ constexpr std::size_t kMostPieces = 16;
 struct Refused {
   bool given;
   std::string flag;
-  const char* reason;
+  std::string reason;
 };
 
 Init parse_init(const std::string& text) {
@@ -49,6 +49,7 @@ void check_without_tables(const JobOptions& job) {
   refuse(job.table_lr != plain.table_lr, fmt::format("--table-lr {}", job.table_lr.value_or(0)));
   refuse(job.table_type != plain.table_type, "--table-type " + job.table_type);
   refuse(job.table_init != plain.table_init, "--table-init " + job.table_init);
+  refuse(job.table_consistency != plain.table_consistency, "--table-consistency " + job.table_consistency);
 }
 
 }  // namespace
@@ -61,12 +62,21 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
     return check_without_tables(job);
   }
   const JobOptions plain;
+  const bool each_push = parse_consistency(job.consistency).each_push_updates;
+  const bool each_push_of_rows = parse_consistency(job.row_consistency()).each_push_updates;
   const Refused rows[] = {
       {planned, "plan, memory and predictions", "the bytes of rows depend on the samples"},
       {!strategy.tables, "--strategy " + job.strategy,
-       "strategies that train tables: single, ps, ps-colocated, hybrid, hybrid-colocated"},
-      {parse_consistency(job.consistency).each_push_updates, "--consistency " + job.consistency,
-       "rows are updated once for all workers of a step"},
+       "strategies that train tables: single, ps, ps-ssp, ps-async, ps-colocated, ddp, zero1, zero2, hybrid, "
+       "hybrid-async, hybrid-colocated"},
+      {strategy.at_owner && job.accumulate > 1,
+       fmt::format("--accumulate {} with --strategy {}", job.accumulate, job.strategy),
+       "micro-batches of rows are added up at workers"},
+      {strategy.row_servers && each_push, "--consistency " + job.consistency,
+       "workers average dense gradients; --table-consistency says it of rows"},
+      {each_push && !each_push_of_rows, "--table-consistency " + job.table_consistency,
+       "with --consistency " + job.consistency + " workers do not wait for each other"},
+      {each_push_of_rows && job.remedy != "none", "--remedy " + job.remedy, "servers remedy dense gradients alone"},
       {job.backup_workers > 0, "--backup-workers", "an update of rows waits for every worker"},
       {job.placement == "mixed", fmt::format("--servers mixed:{}", job.standalone_servers()),
        "servers own equal parts of a table"},

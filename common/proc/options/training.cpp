@@ -1,3 +1,5 @@
+#include <psring/common/base/consistency.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/options/check.h>
 #include <psring/common/proc/options/table.h>
 
@@ -184,6 +186,23 @@ constexpr Option kTables[] = {
      .value = "KIND:A",
      .help = "initial values of rows, by key: uniform:A in [-A, A), normal:A with standard deviation A, or constant:A",
      .field = &JobOptions::table_init,
+     .in_programs = InPrograms::no},
+    {.name = "table-consistency",
+     .value = "MODEL",
+     .help = "consistency of rows: bsp, ssp:K or asp (as --consistency; hybrid-async: asp)",
+     .field = &JobOptions::table_consistency,
+     .check = Parses{[](const std::string& text) {
+       if (text.empty()) return;
+       try {
+         parse_consistency(text);
+       } catch (const Error&) {
+         fail(ErrorKind::usage,
+              "--table-consistency: expected bsp, ssp:K (K steps ahead of the slowest) or asp, got '{}'", text);
+       }
+     }},
+     .needs = {{{Feature::servers, "has no servers: its rows are bsp"}}},
+     .exchange_only = true,
+     .standard = "",
      .in_programs = InPrograms::no},
 };
 

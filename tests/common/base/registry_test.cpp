@@ -28,7 +28,8 @@ std::string refusal(const std::function<void(JobOptions&)>& spoil, ErrorKind kin
 
 TEST_CASE("unknown names are usage errors with the flag and the known names") {
   CHECK(refusal([](JobOptions& job) { job.strategy = "psx"; }) ==
-        "--strategy: unknown name 'psx'; known: ddp, ddp-naive, dp, fsdp, hybrid, hybrid-colocated, ps, ps-async, "
+        "--strategy: unknown name 'psx'; known: ddp, ddp-naive, dp, fsdp, hybrid, hybrid-async, hybrid-colocated, ps, "
+        "ps-async, "
         "ps-colocated, ps-ssp, ps-zero2, ps-zero3, single, zero1, zero2, zero3");
   CHECK(refusal([](JobOptions& job) { job.model = "mpl:4-3"; }) ==
         "--model: unknown name 'mpl'; known: bn-mlp, conv, dlrm, fm, gelu-mlp, gpt, mf, mlp, mse-mlp, skip-gram, "

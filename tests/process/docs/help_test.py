@@ -10,7 +10,7 @@ COMMANDS = [("psring",), *(("psring", command) for command in ("train", "compare
             ("psring-server",), ("psring-worker",), ("psring-bench",),
             *(("psring-bench", command) for command in ("all_reduce", "push_pull", "train", "gpu"))]
 JOB_COMMANDS = ("train", "compare", "coordinator")
-STRATEGIES = ["single", "dp", "ps", "ps-ssp", "ps-async", "ps-zero2", "ps-zero3", "ps-colocated", "ddp-naive", "ddp", "hybrid", "hybrid-colocated", "zero1",
+STRATEGIES = ["single", "dp", "ps", "ps-ssp", "ps-async", "ps-zero2", "ps-zero3", "ps-colocated", "ddp-naive", "ddp", "hybrid", "hybrid-async", "hybrid-colocated", "zero1",
               "zero2", "zero3", "fsdp"]
 
 

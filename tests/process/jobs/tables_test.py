@@ -111,8 +111,39 @@ class Tables(ProgramTest):
         self.assertEqual(first, "6 nouns: precision@10 0.200, by chance 0.400")  # of five others, two are of a noun's kind
         self.assertEqual(set(second.split()[1:3]), {"dog", "cow"})
 
+    def test_dense_parameters_among_workers(self):
+        result = self.run_program("psring", "compare", "--strategies", "single,ddp,zero1,zero2", "--workers", 3, "--servers", 2,
+                                  "--placement", "standalone,colocated", *JOB, "--out", "cmp")
+        self.assert_done(result)
+        rows = [line for line in result.out.splitlines() if re.match(r"(ddp|zero[12]) .* = ", line + " ")]
+        self.assertEqual(len(rows), 6, result.out)
+        self.assertNotIn("✗", result.out)
+
+    def test_rows_without_waiting(self):
+        """Bytes are as predicted, lag is within the bound, and what the model knows is as good as under bsp."""
+        job = ["--model", "dlrm:dense=4,features=6,dim=8,bottom=16-8,top=16-1", "--data", "criteo-like:samples=20k", "--global-batch", 64,
+               "--steps", 600, "--seed", 3, "--table-optimizer", "adagrad", "--table-lr", 0.05, "--lr", 0.05]
+        result = self.run_program("psring", "compare", "--strategies", "ps,hybrid-async,ps-ssp", "--workers", "2,4", "--servers", 2, *job,
+                                  "--out", "cmp")
+        self.assert_done(result)
+        self.assertNotIn("✗", result.out)
+        self.assertRegex(result.out, r"(?m)^hybrid-async .* — ")
+        for workers in (2, 4):
+            auc = {}
+            for strategy in ("ps", "hybrid-async", "ps-ssp"):
+                (run,) = [path for path in (self.folder / "cmp").glob(f"{strategy} *n={workers}*") if path.is_dir()]
+                summary = json.loads((run / "summary.json").read_text())
+                auc[strategy] = summary["own"]["test_auc"]
+                lags = [worker["most_lag"] for worker in summary["staleness"]]
+                self.assertTrue(strategy != "ps-ssp" or max(lags) <= 3, lags)
+                for check in summary["bytes"]:
+                    self.assertEqual(check["measured"], check["predicted"], check)
+            self.assertGreater(auc["ps"], 0.7)
+            for strategy, value in auc.items():
+                self.assertLess(abs(value - auc["ps"]), 0.003, auc)
+
     def test_what_tables_do_not_have_is_refused(self):
-        for flags in (["--consistency", "asp"], ["--compress", "int8"], ["--replicas", 1], ["--max-restarts", 1], ["--elastic", "1:2"],
+        for flags in (["--consistency", "asp", "--table-consistency", "bsp"], ["--table-consistency", "asp", "--remedy", "scale-lr"], ["--compress", "int8"], ["--replicas", 1], ["--max-restarts", 1], ["--elastic", "1:2"],
                       ["--checkpoint-every", 2], ["--live", "127.0.0.1:0"], ["--fault", "kill:worker:0@step=1"],
                       ["--optimizer-on", "worker"], ["--local-reduce"], ["--backup-workers", 1], ["--servers", "mixed:1"],
                       ["--compute", "sleep:1ms"], ["--aggregate", "median"], ["--precision", "f16"]):
@@ -120,15 +151,15 @@ class Tables(ProgramTest):
             self.assertEqual(result.status, 2, result)
             self.assertIn("has tables, and --", result.err, flags)
             self.assertEqual(len(result.err.splitlines()), 1, result.err)
-        for strategy in ("ddp", "zero3", "ps-zero3", "ps-async", "dp"):
+        for strategy in ("ddp-naive", "zero3", "ps-zero3", "dp"):
             self.assert_refused(self.train("--strategy", strategy, "--workers", 2, *JOB), 2, f"--strategy {strategy} is refused")
         for command in ("plan", "memory", "step"):
             result = self.run_program("psring", command, *JOB[:2])
             self.assertIn(result.status, (2, 3), result)
             self.assertEqual(len(result.err.splitlines()), 1, result.err)
         plain = ["--model", "mlp:16-16-4", "--data", "synthetic", "--global-batch", 12, "--steps", 1]
-        for flag, value in (("optimizer", "adam"), ("lr", "0.5"), ("type", "bf16"), ("init", "constant:0")):
-            self.assert_refused(self.train(*plain, f"--table-{flag}", value), 2, f"--table-{flag} {value}: --model mlp:16-16-4 has no table")
+        for flag, value in (("optimizer", "adam"), ("lr", "0.5"), ("type", "bf16"), ("init", "constant:0"), ("consistency", "asp")):
+            self.assert_refused(self.train("--strategy", "ps", *plain, f"--table-{flag}", value), 2, f"--table-{flag} {value}: --model mlp:16-16-4 has no table")
         self.assert_refused(self.train(*plain[:2], "--data", "criteo-like", *plain[4:]), 3, "its samples have keys, the model has no table")
 
 

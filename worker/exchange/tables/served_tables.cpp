@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kBatches = 2;
 
-/// Tables at servers, bsp. A batch's rows are pulled by their keys; their gradients are pushed in the same order.
+/// Tables at servers. A batch's rows are pulled by their keys; their gradients are pushed in the same order.
 /// Batches take turns in two memories: servers read the gradients of a step where they lie, until its rows in the next
 /// version have come.
 class ServedTables final : public Tables {
@@ -30,6 +30,8 @@ class ServedTables final : public Tables {
   void grad_ready(TableId table) override;
   void finish(Step /*step*/) override {}
   void quiesce() override;
+  void leave() override;
+  double staleness() override { return opens_ ? world_.client->take_staleness() : 0; }
   Nanoseconds waited() const override { return waited_; }
   void predict(const KeyCounts& counts, Prediction& sum) const override;
 
@@ -42,6 +44,7 @@ class ServedTables final : public Tables {
   const bool opens_;
   std::vector<std::vector<std::unique_ptr<TableBatch>>> batches_;  ///< by table
   std::size_t turn_ = 0;
+  bool left_ = false;
   Nanoseconds waited_{0};
 };
 
@@ -64,7 +67,7 @@ void ServedTables::fetch(std::span<const KeyBatch> keys, Step step, std::size_t 
   for (TableId table = 0; table < keys.size(); ++table) {
     TableBatch& own = batch(table);
     own.take(keys[table], use);
-    world_.client->pull_rows(table, own.keys(), step.index, own.rows(), use == RowUse::read);
+    world_.client->pull_rows(table, own.keys(), left_ ? kFinalVersion : step.index, own.rows(), use == RowUse::read);
   }
 }
 
@@ -83,6 +86,12 @@ void ServedTables::grad_ready(TableId table) { world_.client->push_rows(table, b
 
 void ServedTables::quiesce() {
   for (TableId table = 0; table < batches_.size(); ++table) wait([&] { world_.client->wait_rows_acknowledged(table); });
+}
+
+/// With units under ssp or asp, the servers know already.
+void ServedTables::leave() {
+  if (!plan_.consistency.each_push_updates) world_.client->leave();
+  left_ = true;
 }
 
 namespace {

@@ -50,13 +50,18 @@ class Tables {
   virtual void finish(Step step) = 0;
   /// On return the owners have taken all gradients.
   virtual void quiesce() {}
+  /// This worker pushes no more gradients. Rows that are read from now on are those of the end, once all workers have
+  /// left. After quiesce. REQUIRES: owners update rows for each push.
+  virtual void leave() {}
+  /// See Pacing::staleness; of rows that no unit's servers have.
+  virtual double staleness() { return 0; }
   /// Time that this worker has waited for rows, in total.
   virtual Nanoseconds waited() const { return Nanoseconds{0}; }
   /// Adds what the run moves and books for rows.
   virtual void predict(const KeyCounts& counts, Prediction& sum) const = 0;
 };
 
-/// Tables at servers, bsp. `opens`: declares the tables to the servers, because no other part does. REQUIRES: plan and
+/// Tables at servers. `opens`: declares the tables to the servers, because no other part does. REQUIRES: plan and
 /// world outlive it.
 std::unique_ptr<Tables> make_served_tables(const Plan& plan, const World& world, bool opens = false);
 /// Returns the bytes of an arena that the batches of a table at servers take.
