@@ -16,6 +16,7 @@
 #include <psring/optim/loss_scaler.h>
 #include <psring/optim/optimizer.h>
 #include <psring/optim/rows/row_rule.h>
+#include <psring/optim/rows/row_rules.h>
 #include <psring/optim/schedule.h>
 #include <psring/server/aggregator.h>
 
@@ -50,6 +51,7 @@ struct ShardOptions {
   const Aggregator* aggregator = nullptr;
   const optim::RowRule* row_rule = nullptr;  ///< of tables' rows; null: a layout with tables is refused
   double row_lr = 0;
+  optim::RowRules row_rules = {};
   const optim::Codec* codec = nullptr;  ///< reads compressed gradients; null: gradients are pushed uncompressed
   std::uint64_t seed = 0;               ///< the job's, for the codec
   Consistency consistency = {};

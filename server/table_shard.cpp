@@ -35,6 +35,7 @@ void TableShard::open(const net::LayoutMessage& description) {
                                   .init = table.init,
                                   .seed = description.seed,
                                   .rule = options_.row_rule,
+                                  .rules = options_.row_rules,
                                   .most_bytes = std::min(options_.memory_bytes, kMostReserved / layout.tables.size())},
         ledger_);
     const Range owned = table_buckets(layout.owners, options_.rank);
@@ -51,7 +52,7 @@ void TableShard::open(const net::LayoutMessage& description) {
     own.clocks->open(std::vector<bool>(own.pieces.size(), true));
     for (Piece& piece : own.pieces) piece.workers.resize(options_.workers);
     own.workers.resize(options_.workers);
-    const std::size_t bytes = optim::key_list_bytes(table, options_.workers);
+    const std::size_t bytes = optim::key_list_bytes(table, options_.workers, options_.row_rules.counts());
     ledger_.book(Category::communication, bytes);
     booked_ += bytes;
   }
@@ -88,11 +89,12 @@ TableShard::Piece& TableShard::find_piece(Table& table, const FrameHeader& heade
 }
 
 /// Reads and checks the keys of a pull.
-std::vector<std::uint64_t> TableShard::read_keys(const Table& table, const Piece& piece, const Message& message) const {
+TableShard::PulledFrame TableShard::read_keys(const Table& table, const Piece& piece, const Message& message) const {
   const FrameHeader& header = message.header;
-  const std::size_t count = message.payload.size() / sizeof(std::uint64_t);
+  const bool counted = options_.row_rules.counts() && !reads(header);
+  const std::size_t count = message.payload.size() / optim::key_bytes(counted);
   const std::size_t held = table.workers[header.sender_rank].keys;
-  if (message.payload.size() % sizeof(std::uint64_t) != 0 || header.micro != count * table.layout.width)
+  if (message.payload.size() % optim::key_bytes(counted) != 0 || header.micro != count * table.layout.width)
     fail(ErrorKind::protocol, "a pull of {} bytes of keys for {} values", message.payload.size(), header.micro);
   if (count > 2 * table.layout.most_keys - held)
     fail(ErrorKind::protocol, "{} keys beside {} of one worker, at most {} in two steps", count, held,
@@ -101,15 +103,21 @@ std::vector<std::uint64_t> TableShard::read_keys(const Table& table, const Piece
     fail(ErrorKind::protocol, "a pull without keys, of a part of a piece");
   if (!message.reply_space.empty() && message.reply_space.size() != count * table.layout.row_bytes())
     fail(ErrorKind::protocol, "space of {} bytes for {} rows", message.reply_space.size(), count);
-  std::vector<std::uint64_t> keys(count);
-  if (count > 0) std::memcpy(keys.data(), message.payload.data(), message.payload.size());
+  PulledFrame pulled{header.range(), std::vector<std::uint64_t>(count), {}, std::nullopt};
+  std::vector<std::uint64_t>& keys = pulled.keys;
+  if (count > 0) std::memcpy(keys.data(), message.payload.data(), count * sizeof(std::uint64_t));
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t bucket = optim::bucket_of(keys[i]);
     if (bucket < header.begin || bucket >= header.end || (i > 0 && keys[i - 1] >= keys[i]))
       fail(ErrorKind::protocol, "key {:#x} is out of order, or not in buckets [{}, {})", keys[i], header.begin,
            header.end);
   }
-  return keys;
+  if (!counted || count == 0) return pulled;
+  pulled.counts.resize(count);
+  std::memcpy(pulled.counts.data(), message.payload.data() + count * sizeof(std::uint64_t),
+              count * sizeof(std::uint32_t));
+  if (std::ranges::count(pulled.counts, 0U) > 0) fail(ErrorKind::protocol, "a key that occurs 0 times");
+  return pulled;
 }
 
 void TableShard::on_pull(const Message& message, Answers& answers) {
@@ -121,8 +129,8 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
   if (!final && (header.version < at || header.version > at + 1))
     fail(ErrorKind::protocol, "a pull of version {} of table {}, whose piece is at {}", header.version, header.unit,
          at);
-  std::vector<std::uint64_t> keys = read_keys(table, piece, message);
-  const std::size_t count = keys.size();
+  PulledFrame pulled = read_keys(table, piece, message);
+  const std::size_t count = pulled.keys.size();
   WorkerMemory& own = table.workers[header.sender_rank];
   const bool begins = own.batch_step != header.step || own.batch_flags != header.flags;
   const std::size_t before = begins ? 0 : own.rows;
@@ -131,10 +139,10 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
   WaitingRows pull{
       .asked = header, .keys = {}, .own_keys = {}, .memory = message.reply_space, .holder = message.reply_holder};
   if (reads(header)) {
-    pull.own_keys = std::move(keys);
+    pull.own_keys = std::move(pulled.keys);
     pull.keys = pull.own_keys;
   } else {
-    pull.keys = keep(piece, header, at, std::move(keys));
+    pull.keys = keep(piece, header, at, std::move(pulled));
   }
   own.keys += count;
   own.rows = before + count;
@@ -154,7 +162,7 @@ std::uint64_t TableShard::due(const Table& table, const Piece& piece, std::size_
 /// Keeps the keys of a worker's step until their gradients have been used. `first`: the step that is due if none is
 /// kept.
 std::span<const std::uint64_t> TableShard::keep(Piece& piece, const FrameHeader& header, std::uint64_t first,
-                                                std::vector<std::uint64_t> keys) {
+                                                PulledFrame pulled) {
   std::deque<Pulled>& lists = piece.workers[header.sender_rank];
   const bool continues = !lists.empty() && lists.back().next < piece.buckets.end;
   const std::uint64_t due = lists.empty() ? first : lists.back().step + (continues ? 0 : 1);
@@ -165,7 +173,7 @@ std::span<const std::uint64_t> TableShard::keep(Piece& piece, const FrameHeader&
   if (!continues) lists.push_back({.step = header.step, .frames = {}, .next = piece.buckets.begin});
   Pulled& list = lists.back();
   list.next = header.end;
-  return list.frames.emplace_back(PulledFrame{header.range(), std::move(keys), std::nullopt}).keys;
+  return list.frames.emplace_back(std::move(pulled)).keys;
 }
 
 /// Answers the pulls that may be answered now. A worker's pull waits for its own push before it; the first frame of a
@@ -266,7 +274,9 @@ void TableShard::update(Table& table, Piece& piece, Range workers, Answers& answ
   for (std::size_t worker = workers.begin; worker < workers.end; ++worker)
     for (const PulledFrame& frame : piece.workers[worker].front().frames)
       gradients[worker].push_back(
-          {frame.keys, {frame.gradients->payload.data(), frame.keys.size() * table.layout.width, table.layout.type}});
+          {frame.keys,
+           {frame.gradients->payload.data(), frame.keys.size() * table.layout.width, table.layout.type},
+           frame.counts});
   const std::uint64_t step = piece.version / (options_.workers / workers.size());
   table.rows->update({.count = piece.version + 1, .lr = options_.schedule->lr(options_.row_lr, step)}, gradients,
                      1.0F / static_cast<float>(workers.size()));

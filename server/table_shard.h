@@ -63,6 +63,7 @@ class TableShard {
   struct PulledFrame {
     Range buckets;
     std::vector<std::uint64_t> keys;
+    std::vector<std::uint32_t> counts;  ///< occurrences of each key, if a rule counts them
     std::optional<net::Message> gradients;
   };
   /// A worker's frames of one step for one piece.
@@ -104,10 +105,10 @@ class TableShard {
 
   Table& find_table(const net::FrameHeader& header);
   static Piece& find_piece(Table& table, const net::FrameHeader& header);
-  std::vector<std::uint64_t> read_keys(const Table& table, const Piece& piece, const net::Message& message) const;
+  PulledFrame read_keys(const Table& table, const Piece& piece, const net::Message& message) const;
   static std::uint64_t due(const Table& table, const Piece& piece, std::size_t worker);
   static std::span<const std::uint64_t> keep(Piece& piece, const net::FrameHeader& header, std::uint64_t due,
-                                             std::vector<std::uint64_t> keys);
+                                             PulledFrame pulled);
   void answer(Table& table, Piece& piece, Answers& answers);
   std::span<std::byte> answer_memory(Table& table, std::size_t worker, Range rows);
   net::Outgoing answer_to_pull(Table& table, const WaitingRows& pull);

@@ -4,6 +4,7 @@
 
 #include <psring/optim/norm.h>
 #include <psring/optim/rows/row_hash.h>
+#include <psring/worker/exchange/tables/local_tables.h>
 #include <psring/worker/model/safetensors.h>
 #include <psring/worker/tables/row_batches.h>
 #include <psring/worker/training.h>
@@ -19,6 +20,7 @@ const KeyCounts& Training::key_counts() const {
                     .tables = key_fields_of(setup_.model().tables),
                     .workers = job.data_workers() * job.virtual_workers,
                     .owners = setup_.served_layout().owners,
+                    .rules = row_rules(job),
                     .first = plan_.run_first_step,
                     .last = last});
   return key_counts_.emplace(last, std::move(counts)).second;

@@ -53,6 +53,10 @@ struct JobOptions {
   std::string table_type = "f32";           ///< of rows and row gradients on the wire: f32 or bf16
   std::string table_init = "uniform:0.05";  ///< of rows: uniform:A, normal:A or constant:A
   std::string table_consistency;            ///< of rows, see Consistency; "": as `consistency`
+  std::string table_admit;                  ///< "": a key's first update makes its row
+  std::string table_ttl;                    ///< "": rows stay
+  std::string table_rows;                   ///< "": as many as the host's memory holds
+  std::uint64_t table_sweep = 100;          ///< steps between two sweeps of rows that leave
 
   std::string precision = "f32";                 ///< type of parameters and activations: f32, bf16 or f16
   std::string comm_dtype;                        ///< type of gradients, kept and sent; "": as `precision`

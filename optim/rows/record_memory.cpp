@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <limits>
 
 #include <psring/common/base/range.h>
@@ -8,7 +9,8 @@
 namespace psring::optim {
 
 std::size_t RecordMemory::Sizes::stride() const {
-  return round_up(sizeof(RecordHeader) + (values + state) * sizeof(float), 32);
+  return values + state == 0 ? sizeof(RecordHeader)
+                             : round_up(sizeof(RecordHeader) + (values + state) * sizeof(float), 32);
 }
 
 std::size_t RecordMemory::Sizes::booked_bytes(std::size_t rows) const { return round_up(rows * stride(), kStepBytes); }
@@ -37,10 +39,23 @@ void RecordMemory::book(std::size_t bytes) {
 }
 
 std::uint32_t RecordMemory::add() {
+  if (free_ > 0) {
+    const std::uint32_t row = next_free_;
+    next_free_ = static_cast<std::uint32_t>(header(row).key);
+    --free_;
+    std::memset(at(row), 0, stride_);
+    return row;
+  }
   if ((rows_ + 1) * stride_ > memory_.size() || rows_ + 1 == std::numeric_limits<std::uint32_t>::max())
     fail(ErrorKind::data, "a table with {} rows of {} bytes fills the memory of this host", rows_, stride_);
   if (const std::size_t bytes = sizes_.booked_bytes(rows_ + 1); bytes != booked_) book(bytes);
   return static_cast<std::uint32_t>(rows_++);
+}
+
+void RecordMemory::remove(std::uint32_t row) {
+  header(row) = {.key = next_free_, .updates = 0, .last = 0};
+  next_free_ = row;
+  ++free_;
 }
 
 }  // namespace psring::optim

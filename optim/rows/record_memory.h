@@ -28,7 +28,7 @@ class RecordMemory {
     std::size_t values = 0;  ///< floats
     std::size_t state = 0;   ///< floats of all slots
 
-    /// Bytes of a record: a multiple of 32.
+    /// Bytes of a record: a multiple of 32, or those of the header alone.
     std::size_t stride() const;
     std::size_t booked_bytes(std::size_t rows) const;
     /// The part of booked bytes that counts as parameters.
@@ -41,9 +41,16 @@ class RecordMemory {
   RecordMemory(const RecordMemory&) = delete;
   RecordMemory& operator=(const RecordMemory&) = delete;
 
-  std::size_t size() const { return rows_; }
-  /// Adds a zeroed record, and returns its number. Throws data if the limit is reached.
+  /// Records that are in use.
+  std::size_t size() const { return rows_ - free_; }
+  /// Records that ever were in use at once: those in use have numbers below.
+  std::size_t used() const { return rows_; }
+  bool is_free(std::uint32_t row) const { return header(row).updates == 0; }
+  /// Adds a zeroed record, and returns its number. The record is free until its header counts an update. Throws data if
+  /// the limit is reached.
   std::uint32_t add();
+  /// Makes a record free. Its memory stays booked, and is used again first.
+  void remove(std::uint32_t row);
   RecordHeader& header(std::uint32_t row) const { return *reinterpret_cast<RecordHeader*>(at(row)); }
   /// The row's values, followed by its state.
   float* values(std::uint32_t row) const { return reinterpret_cast<float*>(at(row) + sizeof(RecordHeader)); }
@@ -58,6 +65,8 @@ class RecordMemory {
   MemoryLedger& ledger_;
   Mapping memory_;
   std::size_t rows_ = 0;
+  std::size_t free_ = 0;
+  std::uint32_t next_free_ = 0;  ///< a free record's key is the number of the next one
   std::size_t booked_ = 0;
 };
 

@@ -29,10 +29,17 @@ constexpr std::size_t capacity_of(std::size_t map, std::size_t keys) {
   return capacity;
 }
 
+using Map = absl::flat_hash_map<std::uint64_t, std::uint32_t, Identity>;
+
+void reserve(Map& map, std::size_t capacity) {
+  map.reserve(capacity - capacity / 8);  // the most keys for which the library takes so many slots
+  check(map.capacity() == capacity, "a hash map of {} slots, {} expected", map.capacity(), capacity);
+}
+
 }  // namespace
 
 struct RowIndex::Maps {
-  std::array<absl::flat_hash_map<std::uint64_t, std::uint32_t, Identity>, kMaps> all;
+  std::array<Map, kMaps> all;
 };
 
 std::size_t RowIndex::booked_bytes(std::span<const std::size_t, kMaps> keys) {
@@ -56,14 +63,35 @@ void RowIndex::find(std::span<const std::uint64_t> keys, std::span<std::uint32_t
   }
 }
 
+void RowIndex::erase(std::span<const std::uint64_t> keys) {
+  std::array<std::size_t, kMaps> before{};
+  for (const std::uint64_t key : keys) {
+    auto& map = maps_->all[map_of(key)];
+    before[map_of(key)] = std::max(before[map_of(key)], map.size());
+    check(map.erase(key) == 1, "the key {:#x} has no row", key);
+  }
+  size_ -= keys.size();
+  for (std::size_t number = 0; number < kMaps; ++number) {
+    if (before[number] == 0) continue;
+    auto& map = maps_->all[number];
+    const std::size_t capacity = capacity_of(number, map.size());
+    Map anew;
+    if (capacity > 0) reserve(anew, capacity);
+    anew.insert(map.begin(), map.end());
+    map = std::move(anew);
+    const std::size_t old = capacity_of(number, before[number]);
+    ledger_.release(Category::index, kSlotBytes * (old - capacity));
+    booked_ -= kSlotBytes * (old - capacity);
+  }
+}
+
 void RowIndex::insert(std::uint64_t key, std::uint32_t row) {
   const std::size_t number = map_of(key);
   auto& map = maps_->all[number];
   const std::size_t before = capacity_of(number, map.size());
   const std::size_t after = capacity_of(number, map.size() + 1);
   if (after != before) {
-    map.reserve(after - after / 8);  // the most keys for which the library takes so many slots
-    check(map.capacity() == after, "a hash map of {} slots, {} expected", map.capacity(), after);
+    reserve(map, after);
     ledger_.release(Category::index, kSlotBytes * before);
     ledger_.book(Category::index, kSlotBytes * after);
     booked_ += kSlotBytes * (after - before);

@@ -34,6 +34,9 @@ class RowIndex {
   void find(std::span<const std::uint64_t> keys, std::span<std::uint32_t> rows) const;
   /// REQUIRES: the index does not have the key.
   void insert(std::uint64_t key, std::uint32_t row);
+  /// Takes keys out of the index. The maps that lose keys are built anew, so that their capacities stay a function of
+  /// the numbers of keys. REQUIRES: the index has the keys.
+  void erase(std::span<const std::uint64_t> keys);
 
  private:
   struct Maps;

@@ -2,6 +2,7 @@
 
 #include <psring/common/base/rng.h>
 #include <psring/common/base/text/error.h>
+#include <psring/optim/rows/row_hash.h>
 #include <psring/optim/rows/table_rows.h>
 
 namespace psring::optim {
@@ -14,6 +15,7 @@ class Cursor {
   bool done() const { return list_ == lists_.size(); }
   std::uint64_t key() const { return lists_[list_].keys[at_]; }
   ConstElements gradient() const { return lists_[list_].gradients.subspan(at_ * width_, width_); }
+  std::uint32_t count() const { return lists_[list_].counts.empty() ? 1 : lists_[list_].counts[at_]; }
   void next() {
     if (++at_ < lists_[list_].keys.size()) return;
     ++list_;
@@ -69,6 +71,8 @@ TableRows::TableRows(const Options& options, MemoryLedger& ledger)
   for (std::size_t slot = 0; slot < options.rule->slots(); ++slot)
     state_[slot] = take(kAtOnce * options.rule->slot_width(options.width));
   keys_.reserve(kAtOnce);
+  counts_.reserve(kAtOnce);
+  if (options.rules.admits()) counters_ = std::make_unique<RowCounters>(options.rules, options.most_bytes, ledger);
 }
 
 void TableRows::read(std::span<const std::uint64_t> keys, Elements out) const {
@@ -84,7 +88,7 @@ void TableRows::read(std::span<const std::uint64_t> keys, Elements out) const {
     for (std::size_t i = 0; i < part.size(); ++i) {
       const Elements to = out.subspan((begin + i) * width, width);
       if (rows[i] == RowIndex::kNoRow) {
-        initial_row(options_.init, options_.seed, options_.number, part[i], initial);
+        if (!options_.rules.zero) initial_row(options_.init, options_.seed, options_.number, part[i], initial);
         convert(initial, to);
       } else {
         convert(std::span<const float>(records_.values(rows[i]), width), to);
@@ -97,7 +101,6 @@ void TableRows::update(const Update& update, std::span<const std::vector<RowGrad
   const std::size_t width = options_.width;
   std::vector<Cursor> cursors;
   for (const auto& lists : workers) cursors.emplace_back(lists, width);
-  keys_.clear();
   for (;;) {
     std::uint64_t least = 0;
     bool any = false;
@@ -108,26 +111,73 @@ void TableRows::update(const Update& update, std::span<const std::vector<RowGrad
       }
     if (!any) break;
     const std::span<float> sum = gradients_.subspan(keys_.size() * width, width);
+    std::uint32_t count = 0;
     bool first = true;
     for (Cursor& cursor : cursors) {
       if (cursor.done() || cursor.key() != least) continue;
       first ? convert(cursor.gradient(), Elements(sum)) : add(Elements(sum), cursor.gradient());
       first = false;
+      count += cursor.count();
       cursor.next();
     }
     multiply(Elements(sum), factor);
     keys_.push_back(least);
-    if (keys_.size() == kAtOnce) apply(update, keys_.size());
+    counts_.push_back(options_.rules.counts() ? count : 1);
+    if (keys_.size() == kAtOnce) apply(update);
   }
-  if (!keys_.empty()) apply(update, keys_.size());
+  if (!keys_.empty()) apply(update);
+  if (options_.rules.due(update.count)) sweep(update.count);
+}
+
+void TableRows::sweep(std::uint64_t updates) {
+  std::vector<RowAge> rows;
+  rows.reserve(records_.size());
+  for (std::uint32_t row = 0; row < records_.used(); ++row)
+    if (const RecordHeader& header = records_.header(row); !records_.is_free(row))
+      rows.push_back({header.key, header.updates, header.last, row});
+  const auto group_of = [](const RowAge& row) { return bucket_of(row.key) / kCut; };
+  std::ranges::sort(rows, {}, &RowAge::key);
+  std::vector<std::uint64_t> left;
+  for (std::size_t begin = 0; begin < rows.size();) {
+    const std::size_t group = group_of(rows[begin]);
+    std::size_t end = begin;
+    while (end < rows.size() && group_of(rows[end]) == group) ++end;
+    const std::span<RowAge> own = std::span(rows).subspan(begin, end - begin);
+    for (const RowAge& row : own.first(choose_leaving(options_.rules, updates, group, own))) {
+      left.push_back(row.key);
+      records_.remove(row.row);
+    }
+    begin = end;
+  }
+  index_.erase(left);
+  if (counters_) counters_->sweep(updates, index_);
+}
+
+/// Drops the keys of keys_ that have no row and get none, with their gradients.
+void TableRows::admit(std::uint64_t updates) {
+  const std::size_t width = options_.width;
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    if (rows_[i] == RowIndex::kNoRow) counts_[i] = counters_->add(keys_[i], counts_[i], updates);
+    if (counts_[i] == 0) continue;
+    keys_[kept] = keys_[i];
+    rows_[kept] = rows_[i];
+    counts_[kept] = counts_[i];
+    if (kept < i) std::copy_n(gradients_.data() + i * width, width, gradients_.data() + kept * width);
+    ++kept;
+  }
+  keys_.resize(kept);
+  counts_.resize(kept);
 }
 
 /// Gathers the rows of keys_ whose gradients are in gradients_, applies the rule once, and scatters.
-void TableRows::apply(const Update& update, std::size_t rows) {
+void TableRows::apply(const Update& update) {
   const std::size_t width = options_.width;
   const RowRule& rule = *options_.rule;
   const std::size_t each = rule.slot_width(width);
-  index_.find(keys_, std::span(rows_).first(rows));
+  index_.find(keys_, std::span(rows_).first(keys_.size()));
+  if (counters_) admit(update.count);
+  const std::size_t rows = keys_.size();
   for (std::size_t i = 0; i < rows; ++i) {
     if (rows_[i] != RowIndex::kNoRow) continue;
     rows_[i] = records_.add();
@@ -152,10 +202,11 @@ void TableRows::apply(const Update& update, std::size_t rows) {
     for (std::size_t slot = 0; slot < rule.slots(); ++slot, to += each)
       std::copy_n(state_[slot].data() + i * each, each, to);
     RecordHeader& header = records_.header(rows_[i]);
-    ++header.updates;
+    header.updates += counts_[i];
     header.last = static_cast<std::uint32_t>(update.count);
   }
   keys_.clear();
+  counts_.clear();
 }
 
 }  // namespace psring::optim

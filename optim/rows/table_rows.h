@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -9,21 +10,27 @@
 #include <psring/common/base/layout.h>
 #include <psring/common/device/buffer.h>
 #include <psring/optim/rows/record_memory.h>
+#include <psring/optim/rows/row_counters.h>
 #include <psring/optim/rows/row_index.h>
 #include <psring/optim/rows/row_rule.h>
+#include <psring/optim/rows/row_rules.h>
 
 namespace psring::optim {
 
 /// Gradients of rows that one worker handed over: hashed keys, ascending, and a row of `width` values for each.
 struct RowGradients {
   std::span<const std::uint64_t> keys;
-  ConstElements gradients;  ///< [keys, width]
+  ConstElements gradients;                     ///< [keys, width]
+  std::span<const std::uint32_t> counts = {};  ///< occurrences of each key in the worker's batch; empty: one each
 };
+
+/// Returns the bytes of a key in a list, or on the wire: its occurrences are with it if a rule counts them.
+constexpr std::size_t key_bytes(bool counts) { return sizeof(std::uint64_t) + (counts ? sizeof(std::uint32_t) : 0); }
 
 /// Returns the bytes that an owner books for the keys of two steps of every worker, whose gradients are to come without
 /// keys.
-constexpr std::size_t key_list_bytes(const TableLayout& table, std::size_t workers) {
-  return 2 * workers * table.most_keys * sizeof(std::uint64_t);
+constexpr std::size_t key_list_bytes(const TableLayout& table, std::size_t workers, bool counts) {
+  return 2 * workers * table.most_keys * key_bytes(counts);
 }
 
 /// Writes the initial values of a row: a function of seed, table, key and element alone.
@@ -39,6 +46,7 @@ class TableRows {
     Init init = {};
     std::uint64_t seed = 0;
     const RowRule* rule = nullptr;
+    RowRules rules = {};
     std::size_t most_bytes = 0;  ///< of records; more is refused
   };
   /// The sizes of a record, and the memory that a table always books as gradients.
@@ -55,23 +63,28 @@ class TableRows {
   void read(std::span<const std::uint64_t> keys, Elements out) const;
   /// Makes one update of the table's rows, or of some buckets' rows: every key of any worker gets the sum of the
   /// workers' gradients, in their order, times `factor`, and the rule is applied to its row, which begins to exist.
-  /// `update.count` counts the updates from 1. REQUIRES: keys ascend in each list.
+  /// `update.count` counts the updates from 1. After an update for which RowRules::due holds, rows leave: the keys then
+  /// have their initial values again. REQUIRES: keys ascend in each list; if rows leave, each update is of all buckets.
   void update(const Update& update, std::span<const std::vector<RowGradients>> workers, float factor);
 
  private:
   static constexpr std::size_t kAtOnce = 64;
 
-  void apply(const Update& update, std::size_t rows);
+  void admit(std::uint64_t updates);
+  void apply(const Update& update);
+  void sweep(std::uint64_t updates);
 
   const Options options_;
   RowIndex index_;
   RecordMemory records_;
+  std::unique_ptr<RowCounters> counters_;  ///< null: every key gets a row at once
   // Parts of up to kAtOnce rows, gathered into the first-level cache.
   Buffer scratch_;
   std::span<float> values_;
   std::span<float> gradients_;
   std::span<float> state_[RowRule::kMaxSlots];
   std::vector<std::uint64_t> keys_;
+  std::vector<std::uint32_t> counts_;  ///< occurrences
   std::vector<std::uint32_t> rows_;
 };
 

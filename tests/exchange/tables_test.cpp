@@ -262,6 +262,38 @@ TEST_CASE("one worker has the bits of single under asp as well") {
   check_run(at_servers(job, 1, 2, Links::shm), reference, Links::shm);
 }
 
+TEST_CASE("the same keys have rows with any number of servers, and the memory between sweeps is predicted") {
+  const auto [admit, ttl, rows, sweep] =
+      GENERATE(table<std::string, std::string, std::string, std::uint64_t>({{"", "3", "", 2},
+                                                                            {"", "2,keep=3000", "", 3},
+                                                                            {"", "", "4096", 4},
+                                                                            {"", "4", "5000,by=lru", 1},
+                                                                            {"", "", "4096,by=lfu", 2},
+                                                                            {"3", "", "", 100},
+                                                                            {"2,zero", "3", "4096,by=lfu", 2},
+                                                                            {"2", "2", "", 1}}));
+  CAPTURE(admit, ttl, rows, sweep);
+  JobOptions job = small_job();
+  job.data = "criteo-like:samples=400";
+  job.global_batch = 30;
+  job.table_optimizer = "adagrad";
+  const std::size_t all = virtual_workers(job, 3).workers[0].model.size();
+  job.table_admit = admit;
+  job.table_ttl = ttl;
+  job.table_rows = rows;
+  job.table_sweep = sweep;
+  const JobRun reference = virtual_workers(job, 3);
+  CHECK(reference.workers[0].model.size() < all);
+  for (const auto& [category, peak] : reference.workers[0].peaks) {
+    CAPTURE(to_string(category));
+    CHECK(peak == reference.workers[0].predicted.worker_memory.at(category));
+  }
+  for (const std::size_t servers : {1, 2, 3}) check_run(at_servers(job, 3, servers, Links::shm), reference, Links::shm);
+  check_run(at_servers(job, 3, 2, Links::shm, "hybrid"), reference, Links::shm);
+  job.transport = "tcp";
+  check_run(at_servers(job, 3, 2, Links::tcp), reference, Links::tcp);
+}
+
 TEST_CASE("a batch in which a worker has no sample, and evaluations between the steps") {
   JobOptions job = small_job();
   job.data = "criteo-like:samples=25";
@@ -320,6 +352,23 @@ TEST_CASE("options that tables do not have are refused by name") {
   CHECK_THAT(refused([](JobOptions& job) { job.precision = "f16"; }), line("--loss-scale auto"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_init = "uniform:x"; }),
              Contains("--table-init: expected uniform:A"));
+  CHECK_THAT(refused([](JobOptions& job) { job.table_sweep = 5; }), line("--table-sweep 5"));
+  CHECK_THAT(refused([](JobOptions& job) {
+               job.table_ttl = "5";
+               job.table_consistency = "asp";
+             }),
+             line("--table-consistency asp"));
+  CHECK_THAT(refused([](JobOptions& job) { job.table_ttl = "0"; }), Contains("--table-ttl: expected at least 1"));
+  CHECK_THAT(refused([](JobOptions& job) { job.table_ttl = "5,stay=2"; }), Contains("expected STEPS or STEPS,keep=N"));
+  CHECK_THAT(refused([](JobOptions& job) { job.table_admit = "2,none"; }), Contains("expected K or K,zero"));
+  CHECK_THAT(refused([](JobOptions& job) { job.table_rows = "5000,by=age"; }), Contains("expected R or R,by=lru|lfu"));
+  CHECK_THAT(refused([](JobOptions& job) { job.table_rows = "100"; }),
+             Contains("--table-rows 100: expected at least 4096"));
+  CHECK_THAT(refused([](JobOptions& job) {
+               job.table_rows = "5000";
+               job.table_ttl = "5,keep=6000";
+             }),
+             Contains("keeps more rows than --table-rows 5000"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_init = "zeros"; }), Contains("--table-init: expected uniform:A"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_optimizer = "lion"; }),
              Contains("--table-optimizer: expected sgd"));

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <set>
 #include <vector>
 
 #include <catch2/catch.hpp>
@@ -304,4 +305,110 @@ TEST_CASE("names and keys of rules are checked") {
   CHECK_THAT(refused("sgd:eps=1"), Contains("eps"));
   CHECK_THAT(refused("adam:beta1=1"), Contains("--table-optimizer: beta1"));
   CHECK_THAT(refused("ftrl:l1=-1"), Contains("--table-optimizer: l1"));
+}
+
+TEST_CASE("a sweep takes the rows that were not updated for longest, and never more than the rules say") {
+  const std::size_t group = GENERATE(0, 1, 4095);
+  const std::uint64_t ttl = GENERATE(0, 3, 9);
+  const std::size_t keep = GENERATE(0, 4096 * 2 + 1, 4096 * 9);
+  const std::size_t most = GENERATE(0, 4096, 4096 * 9 + 1);
+  CAPTURE(group, ttl, keep, most);
+  const RowRules rules{.ttl = ttl, .keep = keep, .most = most, .sweep = 10};
+  std::vector<RowAge> rows;
+  for (std::uint32_t i = 0; i < 20; ++i)
+    rows.push_back({.key = (i * 7) % 20, .count = i % 5, .last = (i * 13) % 10, .row = i});
+  const std::vector<RowAge> before = rows;
+  const std::size_t leaving = choose_leaving(rules, 10, group, rows);
+  std::set<std::uint64_t> left;
+  for (std::size_t i = 0; i < leaving; ++i) left.insert(rows[i].key);
+  for (const RowAge& row : before) {
+    std::size_t stay_longer = 0;
+    for (const RowAge& other : before)
+      stay_longer += other.last > row.last || (other.last == row.last && other.key > row.key) ? 1 : 0;
+    const bool old = ttl > 0 && 10 - row.last >= ttl && stay_longer >= share_of_group(keep, group);
+    const bool above = most > 0 && stay_longer >= share_of_group(most, group);
+    CAPTURE(row.key, row.last);
+    CHECK(left.contains(row.key) == (old || above));
+  }
+  std::size_t sum = 0;
+  for (std::size_t each = 0; each < 4096; ++each) sum += share_of_group(keep, each);
+  CHECK(sum == keep);
+}
+
+TEST_CASE("beyond the limit the rows that occurred least leave, the oldest first") {
+  const RowRules rules{.most = 4096 * 3, .by_count = true};
+  std::vector<RowAge> rows{{1, 5, 1, 0}, {2, 1, 9, 1}, {3, 1, 8, 2}, {4, 2, 2, 3}, {5, 9, 1, 4}};
+  REQUIRE(choose_leaving(rules, 10, 7, rows) == 2);
+  CHECK(rows[0].key == 3);
+  CHECK(rows[1].key == 2);
+}
+
+TEST_CASE("a key gets its row at its Kth occurrence, counted in batches of all workers") {
+  MemoryLedger ledger;
+  const auto sgd = rule("sgd");
+  TableRows::Options options = options_of(*sgd, 2);
+  const bool zero = GENERATE(false, true);
+  options.rules = {.admit = 4, .zero = zero, .ttl = 3, .sweep = 1};
+  TableRows rows(options, ledger);
+  const std::vector<std::uint64_t> keys{11, 12};
+  const std::vector<float> gradients{1, 1, 2, 2};
+  const auto update = [&](std::uint64_t count, const std::vector<std::uint32_t>& a,
+                          const std::vector<std::uint32_t>& b) {
+    const std::vector<std::vector<RowGradients>> workers{{{keys, gradients, a}}, {{keys, gradients, b}}};
+    rows.update({.count = count, .lr = 1}, workers, 1);
+  };
+  std::vector<float> initial(2);
+  initial_row(options.init, options.seed, 0, 12, initial);
+  if (zero) initial = {0, 0};
+  update(1, {1, 1}, {2, 1});  // 3 and 2 occurrences
+  CHECK(rows.size() == 0);
+  CHECK(read(rows, std::vector<std::uint64_t>{12}, 2) == initial);
+  update(2, {1, 1}, {1, 1});  // 5 and 4
+  CHECK(rows.size() == 2);
+  const std::vector<std::uint64_t> other{13};
+  const std::vector<float> one{1, 1};
+  for (std::uint64_t count = 3; count <= 5; ++count) {
+    const std::vector<std::vector<RowGradients>> workers{{{other, one, {}}}};
+    rows.update({.count = count, .lr = 1}, workers, 1);
+  }
+  CHECK(rows.size() == 0);    // both have left, and 13 is at 3
+  update(6, {1, 3}, {1, 1});  // 11 begins to be counted anew
+  CHECK(rows.size() == 1);
+}
+
+TEST_CASE("rows that leave are as if they had never been there, and their memory is used again") {
+  MemoryLedger ledger;
+  const auto adagrad = rule("adagrad");
+  const TableRows::Options plain = options_of(*adagrad, 2);
+  TableRows::Options aged = plain;
+  aged.rules = {.ttl = 2, .sweep = 2};
+  TableRows rows(aged, ledger);
+  const auto update = [](TableRows& table, std::uint64_t count, std::uint64_t key) {
+    const std::vector<std::uint64_t> keys{key};
+    const std::vector<float> gradients{1, -1};
+    const std::vector<std::vector<RowGradients>> workers{{{keys, gradients}}};
+    table.update({.count = count, .lr = 0.1F}, workers, 1);
+  };
+  const auto row = [](const TableRows& table, std::uint64_t key) {
+    return read(table, std::vector<std::uint64_t>{key}, 2);
+  };
+  const std::vector<float> initial = row(rows, 11);
+  const std::uint64_t index = ledger.current_bytes(Category::index);
+  update(rows, 1, 11);
+  const std::uint64_t one = ledger.current_bytes(Category::index);
+  update(rows, 2, 12);
+  CHECK(rows.size() == 2);
+  CHECK(row(rows, 11) != initial);
+  update(rows, 3, 12);
+  update(rows, 4, 12);
+  CHECK(rows.size() == 1);
+  CHECK(row(rows, 11) == initial);
+  CHECK(ledger.current_bytes(Category::index) == one);
+  const std::vector<float> kept = row(rows, 12);
+  update(rows, 5, 11);
+  CHECK(row(rows, 12) == kept);
+  TableRows fresh(plain, ledger);
+  update(fresh, 5, 11);
+  CHECK(row(rows, 11) == row(fresh, 11));  // without the state of its first life
+  CHECK(index < one);
 }

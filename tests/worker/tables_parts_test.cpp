@@ -343,7 +343,7 @@ TEST_CASE("the client takes the answers that it asked for, and no others") {
   const std::vector<std::uint64_t> keys = some_keys(10, 3);
   std::vector<float> rows(20);
   std::vector<net::Outgoing> out;
-  protocol.pull(0, keys, 4, rows, false, out);
+  protocol.pull(0, {keys}, 4, rows, false, out);
   REQUIRE(out.size() == 2);
   CHECK(!protocol.arrived(0));
   std::vector<float> answers = normal_values(20, 1);

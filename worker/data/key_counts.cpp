@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include <psring/optim/rows/row_hash.h>
@@ -18,12 +19,80 @@ auto first_of(std::span<const std::uint64_t> keys, std::size_t owners, std::size
                          : std::ranges::lower_bound(keys, table_buckets(owners, owner).begin, {}, optim::bucket_of);
 }
 
+/// Takes out the rows that leave in a sweep: by counting, for each row, how many of its group stay behind it in age.
+void sweep(const optim::RowRules& rules, std::uint64_t updates, auto& rows) {
+  constexpr std::size_t kGroups = kBuckets / kCut;
+  const auto group_of = [](const auto& row) { return optim::bucket_of(row.key) / kCut; };
+  std::ranges::sort(rows, [&](const auto& a, const auto& b) {  // in a group, the last to leave come first
+    return std::tuple(group_of(a), b.update, b.key) < std::tuple(group_of(b), a.update, a.key);
+  });
+  std::size_t group = kGroups;
+  std::size_t before = 0;  // rows of the group that leave later
+  std::erase_if(rows, [&](const auto& row) {
+    const bool old = rules.ttl > 0 && row.update + rules.ttl <= updates;
+    if (row.count < rules.admit) return old;  // a counter
+    if (group_of(row) != group) before = 0;
+    group = group_of(row);
+    const std::size_t place = before++;
+    const auto beyond = [&](std::size_t all) { return place >= (all + kGroups - 1 - group) / kGroups; };
+    return (old && beyond(rules.keep)) || (rules.most > 0 && !rules.by_count && beyond(rules.most));
+  });
+  if (rules.by_count) {
+    std::ranges::sort(rows, [&](const auto& a, const auto& b) {
+      return std::tuple(group_of(a), b.count, b.update, b.key) < std::tuple(group_of(b), a.count, a.update, a.key);
+    });
+    group = kGroups;
+    std::erase_if(rows, [&](const auto& row) {
+      if (row.count < rules.admit) return false;
+      if (group_of(row) != group) before = 0;
+      group = group_of(row);
+      return before++ >= (rules.most + kGroups - 1 - group) / kGroups;
+    });
+  }
+  std::ranges::sort(rows, {}, [](const auto& row) { return row.key; });
+}
+
 }  // namespace
 
-KeyCounts::KeyCounts(Run run) : owners_(run.owners), keys_(run.tables.size()) {
+/// Sorts by key, keeps each key's last update, and adds up its occurrences.
+void KeyCounts::keep_last(std::vector<Trained>& trained) {
+  std::ranges::sort(
+      trained, [](const Trained& a, const Trained& b) { return a.key != b.key ? a.key < b.key : a.update > b.update; });
+  std::size_t kept = 0;
+  for (const Trained& each : trained) {
+    if (kept > 0 && trained[kept - 1].key == each.key)
+      trained[kept - 1].count += each.count;
+    else
+      trained[kept++] = each;
+  }
+  trained.resize(kept);
+}
+
+void KeyCounts::note_most(std::size_t table, const optim::RowRules& rules, const std::vector<Trained>& keys) {
+  std::vector<std::uint64_t> rows;
+  std::vector<std::uint64_t> counters;
+  for (const Trained& key : keys) {
+    if (key.count >= rules.admit) rows.push_back(key.key);
+    if (rules.admits()) counters.push_back(key.key);
+  }
+  for (std::size_t owner = 0; owner < owners_; ++owner) {
+    const auto own = [&](std::span<const std::uint64_t> all) {
+      return std::span(first_of(all, owners_, owner), first_of(all, owners_, owner + 1));
+    };
+    Most& most = most_[table][owner];
+    most.rows = std::max(most.rows, own(rows).size());
+    most.counters = std::max(most.counters, own(counters).size());
+    most.index_bytes = std::max(most.index_bytes, optim::RowIndex::booked_bytes(keys_by_map(own(rows))) +
+                                                      optim::RowIndex::booked_bytes(keys_by_map(own(counters))));
+  }
+}
+
+KeyCounts::KeyCounts(Run run)
+    : owners_(run.owners), keys_(run.tables.size()), most_(run.tables.size(), std::vector<Most>(run.owners)) {
   KeyReader reader(run.data, run.tables);
   std::vector<std::vector<std::uint64_t>> batch(run.tables.size());
-  std::vector<std::size_t> sorted(run.tables.size());  // keys of keys_ that are in order and different
+  std::vector<std::vector<Trained>> rows(run.tables.size());
+  std::vector<std::size_t> sorted(run.tables.size());  // of rows, that are in order and different
   pulled_.assign(run.tables.size(), std::vector<std::uint64_t>(run.workers * owners_));
   const std::uint64_t batches = run.sampler.batches();
   for (std::uint64_t step = run.first; step < run.last; ++step) {
@@ -36,19 +105,33 @@ KeyCounts::KeyCounts(Run run) : owners_(run.owners), keys_(run.tables.size()) {
             [](std::size_t /*table*/) {});
       for (std::size_t table = 0; table < batch.size(); ++table) {
         std::vector<std::uint64_t>& keys = batch[table];
+        std::vector<Trained>& all = rows[table];
+        const auto note = [&](std::uint64_t key) { all.push_back({key, static_cast<std::uint32_t>(step + 1), 1}); };
+        if (run.rules.counts()) std::ranges::for_each(keys, note);
         sort_unique(keys);
+        if (!run.rules.counts()) std::ranges::for_each(keys, note);
         for (std::size_t owner = 0; owner < owners_; ++owner)
           pulled_[table][worker * owners_ + owner] +=
               static_cast<std::uint64_t>(first_of(keys, owners_, owner + 1) - first_of(keys, owners_, owner));
-        std::vector<std::uint64_t>& all = keys_[table];
-        all.insert(all.end(), keys.begin(), keys.end());
         if (all.size() < 2 * sorted[table] + 65536) continue;
-        sort_unique(all);
+        keep_last(all);
         sorted[table] = all.size();
       }
     }
+    if (!run.rules.due(step + 1)) continue;
+    for (std::size_t table = 0; table < rows.size(); ++table) {
+      keep_last(rows[table]);
+      note_most(table, run.rules, rows[table]);
+      sweep(run.rules, step + 1, rows[table]);
+      sorted[table] = rows[table].size();
+    }
   }
-  for (auto& keys : keys_) sort_unique(keys);
+  for (std::size_t table = 0; table < rows.size(); ++table) {
+    keep_last(rows[table]);
+    note_most(table, run.rules, rows[table]);
+    for (const Trained& row : rows[table])
+      if (row.count >= run.rules.admit) keys_[table].push_back(row.key);
+  }
 }
 
 std::uint64_t KeyCounts::pulled(std::size_t table, std::size_t worker) const {

@@ -8,6 +8,7 @@
 
 #include <psring/common/base/layout.h>
 #include <psring/optim/rows/row_index.h>
+#include <psring/optim/rows/row_rules.h>
 #include <psring/worker/data/dataset.h>
 #include <psring/worker/data/key_reader.h>
 #include <psring/worker/data/sampler.h>
@@ -26,6 +27,7 @@ class KeyCounts {
     std::vector<TableFields> tables;
     std::size_t workers = 1;  ///< that read for themselves, virtual ones as well
     std::size_t owners = 1;   ///< of each table's buckets
+    optim::RowRules rules = {};
     std::uint64_t first = 0;
     std::uint64_t last = 0;  ///< steps [first, last)
   };
@@ -37,16 +39,32 @@ class KeyCounts {
   }
   /// The same of all owners.
   std::uint64_t pulled(std::size_t table, std::size_t worker) const;
-  /// All different keys of the run, hashed, ascending: those that have rows at its end.
+  /// The keys that have rows at the run's end, hashed, ascending.
   std::span<const std::uint64_t> keys(std::size_t table) const { return keys_[table]; }
   /// The part of these that an owner has.
   std::span<const std::uint64_t> keys(std::size_t table, std::size_t owner) const;
+  /// The most rows that an owner has at any time, and the most that its indices book.
+  struct Most {
+    std::size_t rows = 0;
+    std::size_t counters = 0;  ///< of keys, see optim::RowCounters
+    std::size_t index_bytes = 0;
+  };
+  const Most& most(std::size_t table, std::size_t owner) const { return most_[table][owner]; }
   std::size_t owners() const { return owners_; }
 
  private:
+  struct Trained {
+    std::uint64_t key = 0;
+    std::uint32_t update = 0;  ///< counted from 1
+    std::uint32_t count = 0;   ///< occurrences, if a rule counts them
+  };
+  static void keep_last(std::vector<Trained>& trained);
+  void note_most(std::size_t table, const optim::RowRules& rules, const std::vector<Trained>& keys);
+
   std::size_t owners_;
   std::vector<std::vector<std::uint64_t>> pulled_;  ///< by table: by worker, then by owner
   std::vector<std::vector<std::uint64_t>> keys_;    ///< by table
+  std::vector<std::vector<Most>> most_;             ///< by table, then by owner
 };
 
 /// The number of keys in each map of a RowIndex that holds them.

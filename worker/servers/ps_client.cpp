@@ -154,8 +154,7 @@ void PsClient::push_pull(std::size_t unit, std::uint64_t step, ConstElements gra
   send([&] { return name_of(unit, step); });
 }
 
-void PsClient::pull_rows(std::size_t table, std::span<const std::uint64_t> keys, std::uint64_t version, Elements into,
-                         bool read) {
+void PsClient::pull_rows(std::size_t table, const RowKeys& keys, std::uint64_t version, Elements into, bool read) {
   const Busy busy(*this);
   tables_.pull(table, keys, version, into, read, frames_);
   send([&] { return fmt::format("the request for rows of '{}', step {}", layout().tables[table].name, version); });

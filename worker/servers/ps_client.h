@@ -65,8 +65,7 @@ class PsClient {
   void push_pull(std::size_t unit, std::uint64_t step, ConstElements gradient, Elements into);
 
   /// Rows of a table; see TableProtocol.
-  void pull_rows(std::size_t table, std::span<const std::uint64_t> keys, std::uint64_t version, Elements into,
-                 bool read);
+  void pull_rows(std::size_t table, const RowKeys& keys, std::uint64_t version, Elements into, bool read);
   void push_rows(std::size_t table, ConstElements gradients);
   bool rows_arrived(std::size_t table) const { return tables_.arrived(table); }
   void wait_rows(std::size_t table);

@@ -3,6 +3,7 @@
 
 #include <psring/common/base/text/error.h>
 #include <psring/optim/rows/row_hash.h>
+#include <psring/optim/rows/table_rows.h>
 #include <psring/worker/tables/table_protocol.h>
 
 namespace psring::worker {
@@ -27,8 +28,9 @@ std::size_t end_of_frame(std::span<const std::uint64_t> keys, std::size_t begin,
 
 }  // namespace
 
-std::vector<RowFrame> cut_rows(const TableLayout& table, std::size_t owners, std::span<const std::uint64_t> keys) {
-  const std::size_t row_bytes = std::max(table.row_bytes(), sizeof(std::uint64_t));
+std::vector<RowFrame> cut_rows(const TableLayout& table, std::size_t owners, std::span<const std::uint64_t> keys,
+                               std::size_t key_bytes) {
+  const std::size_t row_bytes = std::max(table.row_bytes(), key_bytes);
   const std::size_t most = std::max<std::size_t>(kPayloadBytes / row_bytes, 1);
   std::vector<RowFrame> frames;
   std::size_t row = 0;
@@ -52,6 +54,21 @@ std::vector<RowFrame> cut_rows(const TableLayout& table, std::size_t owners, std
   return frames;
 }
 
+namespace {
+
+/// The keys of a frame, with their counts behind them if these travel.
+std::span<const std::byte> payload_of(const RowKeys& asked, Range rows) {
+  const auto keys = std::as_bytes(asked.keys.subspan(rows.begin, rows.size()));
+  if (asked.counts.empty()) return keys;
+  const auto counts = std::as_bytes(asked.counts.subspan(rows.begin, rows.size()));
+  const std::size_t each = optim::key_bytes(true);
+  const std::span<std::byte> out = asked.memory.subspan(rows.begin * each, rows.size() * each);
+  std::ranges::copy(counts, std::ranges::copy(keys, out.begin()).out);
+  return out;
+}
+
+}  // namespace
+
 FrameHeader TableProtocol::header(std::size_t table, const RowFrame& frame, FrameType type) const {
   FrameHeader header;
   header.type = type;
@@ -62,15 +79,17 @@ FrameHeader TableProtocol::header(std::size_t table, const RowFrame& frame, Fram
   return header;
 }
 
-void TableProtocol::pull(std::size_t number, std::span<const std::uint64_t> keys, std::uint64_t version, Elements into,
-                         bool read, Frames& out) {
+void TableProtocol::pull(std::size_t number, const RowKeys& asked, std::uint64_t version, Elements into, bool read,
+                         Frames& out) {
+  const std::span<const std::uint64_t> keys = asked.keys;
   Table& table = tables_[number];
   const std::size_t width = layout_.tables[number].width;
   check(table.missing == 0 && into.size() == keys.size() * width, "rows of a table are pulled twice at once");
   table.into = into;
   table.version = version;
   table.parts.clear();
-  for (const RowFrame& frame : cut_rows(layout_.tables[number], layout_.owners, keys)) {
+  for (const RowFrame& frame :
+       cut_rows(layout_.tables[number], layout_.owners, keys, optim::key_bytes(!asked.counts.empty()))) {
     table.parts.push_back({frame, true});
     FrameHeader head = header(number, frame, FrameType::rows_pull);
     if (read) {
@@ -80,9 +99,7 @@ void TableProtocol::pull(std::size_t number, std::span<const std::uint64_t> keys
     head.micro = static_cast<std::uint32_t>(frame.rows.size() * width);
     const Elements place = into.subspan(frame.rows.begin * width, frame.rows.size() * width);
     head.dest = mark_ && !place.empty() ? mark_(place.data()) : 0;
-    out.push_back({{net::Role::server, static_cast<std::uint32_t>(frame.owner)},
-                   head,
-                   std::as_bytes(keys.subspan(frame.rows.begin, frame.rows.size()))});
+    out.push_back({{net::Role::server, static_cast<std::uint32_t>(frame.owner)}, head, payload_of(asked, frame.rows)});
   }
   table.missing = table.parts.size();
   if (read) ++table.reads;

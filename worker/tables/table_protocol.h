@@ -14,6 +14,13 @@
 
 namespace psring::worker {
 
+/// The keys of a batch, hashed, ascending.
+struct RowKeys {
+  std::span<const std::uint64_t> keys;
+  std::span<const std::uint32_t> counts = {};  ///< occurrences, which travel with the keys; empty: they do not
+  std::span<std::byte> memory = {};            ///< for both as they travel, 12 bytes a key
+};
+
 /// A part of a batch's rows that one frame asks for.
 struct RowFrame {
   std::size_t owner = 0;
@@ -24,7 +31,8 @@ struct RowFrame {
 /// Cuts a batch's keys by owner and piece, and pieces at buckets' bounds so that no payload exceeds 1 MiB, unless one
 /// bucket's does. The frames of a piece tile it in order; a piece without keys has one empty frame. Throws data if a
 /// bucket's rows exceed the largest payload. `keys`: hashed, ascending.
-std::vector<RowFrame> cut_rows(const TableLayout& table, std::size_t owners, std::span<const std::uint64_t> keys);
+std::vector<RowFrame> cut_rows(const TableLayout& table, std::size_t owners, std::span<const std::uint64_t> keys,
+                               std::size_t key_bytes = sizeof(std::uint64_t));
 
 /// The worker's side of the exchange of rows (docs/wire.md). A pure state machine: calls and frames in, frames out.
 /// Keys, rows and gradients must stay where they are until `arrived` or `acknowledged` says so.
@@ -39,8 +47,7 @@ class TableProtocol {
 
   /// Asks for the rows of different keys, ascending, at a version. `read`: no gradients follow, and the bytes count as
   /// control traffic. REQUIRES: the table's last rows have arrived.
-  void pull(std::size_t table, std::span<const std::uint64_t> keys, std::uint64_t version, Elements into, bool read,
-            Frames& out);
+  void pull(std::size_t table, const RowKeys& asked, std::uint64_t version, Elements into, bool read, Frames& out);
   /// Pushes the gradients of the rows that were pulled last, of step `version`.
   void push(std::size_t table, ConstElements gradients, Frames& out);
 

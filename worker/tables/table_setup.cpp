@@ -6,6 +6,7 @@
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/worker/data/key_reader.h>
+#include <psring/worker/exchange/tables/local_tables.h>
 #include <psring/worker/tables/row_batches.h>
 #include <psring/worker/tables/table_setup.h>
 
@@ -49,6 +50,10 @@ void check_without_tables(const JobOptions& job) {
   refuse(job.table_lr != plain.table_lr, fmt::format("--table-lr {}", job.table_lr.value_or(0)));
   refuse(job.table_type != plain.table_type, "--table-type " + job.table_type);
   refuse(job.table_init != plain.table_init, "--table-init " + job.table_init);
+  refuse(job.table_admit != plain.table_admit, "--table-admit " + job.table_admit);
+  refuse(job.table_ttl != plain.table_ttl, "--table-ttl " + job.table_ttl);
+  refuse(job.table_rows != plain.table_rows, "--table-rows " + job.table_rows);
+  refuse(job.table_sweep != plain.table_sweep, fmt::format("--table-sweep {}", job.table_sweep));
   refuse(job.table_consistency != plain.table_consistency, "--table-consistency " + job.table_consistency);
 }
 
@@ -76,6 +81,11 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
        "workers average dense gradients; --table-consistency says it of rows"},
       {each_push && !each_push_of_rows, "--table-consistency " + job.table_consistency,
        "with --consistency " + job.consistency + " workers do not wait for each other"},
+      {each_push_of_rows && (row_rules(job).sweeps() || row_rules(job).admits()),
+       "--table-consistency " + job.row_consistency(),
+       "--table-admit, --table-ttl and --table-rows count the steps of all workers"},
+      {!row_rules(job).sweeps() && job.table_sweep != plain.table_sweep,
+       fmt::format("--table-sweep {}", job.table_sweep), "no row leaves without --table-ttl or --table-rows"},
       {each_push_of_rows && job.remedy != "none", "--remedy " + job.remedy, "servers remedy dense gradients alone"},
       {job.backup_workers > 0, "--backup-workers", "an update of rows waits for every worker"},
       {job.placement == "mixed", fmt::format("--servers mixed:{}", job.standalone_servers()),
@@ -124,7 +134,10 @@ std::vector<TableLayout> table_layouts(const JobOptions& job, const Model& model
                        .most_keys = job.batch_per_worker() * keys.most_keys(table),
                        .most_bags = job.batch_per_worker() * spec.features.size()};
     layout.pieces =
-        std::clamp<std::size_t>(layout.most_keys * layout.row_bytes() / owners / kPieceBytes, 1, kMostPieces);
+        row_rules(job).sweeps() || row_rules(job).admits()
+            ? 1
+            :  // so that the order of updates and sweeps, and the memory, is known
+            std::clamp<std::size_t>(layout.most_keys * layout.row_bytes() / owners / kPieceBytes, 1, kMostPieces);
     layouts.push_back(std::move(layout));
   }
   return layouts;

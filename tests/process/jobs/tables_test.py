@@ -158,7 +158,8 @@ class Tables(ProgramTest):
             self.assertIn(result.status, (2, 3), result)
             self.assertEqual(len(result.err.splitlines()), 1, result.err)
         plain = ["--model", "mlp:16-16-4", "--data", "synthetic", "--global-batch", 12, "--steps", 1]
-        for flag, value in (("optimizer", "adam"), ("lr", "0.5"), ("type", "bf16"), ("init", "constant:0"), ("consistency", "asp")):
+        for flag, value in (("optimizer", "adam"), ("lr", "0.5"), ("type", "bf16"), ("init", "constant:0"), ("consistency", "asp"), ("admit", "3"), ("ttl", "5"),
+                            ("rows", "5000"), ("sweep", "7")):
             self.assert_refused(self.train("--strategy", "ps", *plain, f"--table-{flag}", value), 2, f"--table-{flag} {value}: --model mlp:16-16-4 has no table")
         self.assert_refused(self.train(*plain[:2], "--data", "criteo-like", *plain[4:]), 3, "its samples have keys, the model has no table")
 

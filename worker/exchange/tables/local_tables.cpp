@@ -16,11 +16,12 @@ LocalTables::LocalTables(const Plan& plan, const World& world) : plan_(plan) {
                                                                                  .init = tables[table].init,
                                                                                  .seed = plan.job.seed,
                                                                                  .rule = plan.rows.rule,
+                                                                                 .rules = row_rules(plan.job),
                                                                                  .most_bytes = host_memory_bytes()},
                                                        world.memory));
     auto& own = batches_.emplace_back();
     for (std::size_t worker = 0; worker < plan.job.virtual_workers; ++worker)
-      own.push_back(std::make_unique<TableBatch>(tables[table], world));
+      own.push_back(std::make_unique<TableBatch>(tables[table], world, row_rules(plan.job).counts()));
     gradients_.emplace_back(plan.job.virtual_workers);
   }
 }
@@ -36,7 +37,7 @@ void LocalTables::acquire(TableId table) {
 }
 
 void LocalTables::grad_ready(TableId table) {
-  gradients_[table][current_] = {{batch(table).keys(), batch(table).gradients()}};
+  gradients_[table][current_] = {{batch(table).keys(), batch(table).gradients(), batch(table).counts()}};
 }
 
 void LocalTables::finish(Step step) {
@@ -47,22 +48,27 @@ void LocalTables::finish(Step step) {
   }
 }
 
+optim::RowRules row_rules(const JobOptions& job) {
+  return optim::parse_row_rules(job.table_admit, job.table_ttl, job.table_rows, job.table_sweep);
+}
+
 std::map<Category, std::uint64_t> row_memory(const TableLayout& table, const optim::RowRule& rule,
-                                             std::span<const std::uint64_t> keys) {
+                                             const KeyCounts::Most& most) {
   const optim::RecordMemory::Sizes sizes = optim::TableRows::record_sizes(table.width, rule);
-  const std::uint64_t booked = sizes.booked_bytes(keys.size());
+  const std::uint64_t booked = sizes.booked_bytes(most.rows);
   const std::uint64_t values = sizes.parameter_bytes(booked);
   return {{Category::parameters, values},
-          {Category::optimizer, booked - values},
+          {Category::optimizer, booked - values + optim::RowCounters::kSizes.booked_bytes(most.counters)},
           {Category::gradients, optim::TableRows::scratch_bytes(table.width, rule)},
-          {Category::index, optim::RowIndex::booked_bytes(keys_by_map(keys))}};
+          {Category::index, most.index_bytes}};
 }
 
 void LocalTables::predict(const KeyCounts& counts, Prediction& sum) const {
   for (TableId table = 0; table < rows_.size(); ++table) {
     const TableLayout& layout = plan_.layout.tables[table];
-    for (std::size_t worker = 0; worker < plan_.job.virtual_workers; ++worker) TableBatch::predict(layout, sum);
-    for (const auto& [category, bytes] : row_memory(layout, *plan_.rows.rule, counts.keys(table)))
+    for (std::size_t worker = 0; worker < plan_.job.virtual_workers; ++worker)
+      TableBatch::predict(layout, row_rules(plan_.job).counts(), sum);
+    for (const auto& [category, bytes] : row_memory(layout, *plan_.rows.rule, counts.most(table, 0)))
       sum.worker_memory[category] += bytes;
   }
 }

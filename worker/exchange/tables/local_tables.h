@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <psring/optim/rows/table_rows.h>
+#include <psring/worker/data/key_counts.h>
 #include <psring/worker/exchange/tables/table_batch.h>
 #include <psring/worker/exchange/tables/tables.h>
 
@@ -33,8 +34,11 @@ class LocalTables final : public Tables {
   std::size_t current_ = 0;  ///< the virtual worker whose batch was fetched last
 };
 
-/// The memory that an owner books for a table's rows at the end of a run with these keys, by category.
+/// The job's rules of rows that leave. Throws usage.
+optim::RowRules row_rules(const JobOptions& job);
+
+/// The memory that an owner books for a table's rows, by category.
 std::map<Category, std::uint64_t> row_memory(const TableLayout& table, const optim::RowRule& rule,
-                                             std::span<const std::uint64_t> keys);
+                                             const KeyCounts::Most& most);
 
 }  // namespace psring::worker

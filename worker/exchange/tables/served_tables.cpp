@@ -53,7 +53,8 @@ ServedTables::ServedTables(const Plan& plan, const World& world, bool opens)
   check(world.client != nullptr, "tables at servers need servers");
   for (const TableLayout& table : plan.layout.tables) {
     auto& own = batches_.emplace_back();
-    for (std::size_t i = 0; i < kBatches; ++i) own.push_back(std::make_unique<TableBatch>(table, world));
+    for (std::size_t i = 0; i < kBatches; ++i)
+      own.push_back(std::make_unique<TableBatch>(table, world, row_rules(plan.job).counts()));
   }
 }
 
@@ -67,7 +68,8 @@ void ServedTables::fetch(std::span<const KeyBatch> keys, Step step, std::size_t 
   for (TableId table = 0; table < keys.size(); ++table) {
     TableBatch& own = batch(table);
     own.take(keys[table], use);
-    world_.client->pull_rows(table, own.keys(), left_ ? kFinalVersion : step.index, own.rows(), use == RowUse::read);
+    world_.client->pull_rows(table, own.row_keys(), left_ ? kFinalVersion : step.index, own.rows(),
+                             use == RowUse::read);
   }
 }
 
@@ -122,10 +124,11 @@ void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
   }
   auto& servers = sum.each_server_memory;
   servers.resize(counts.owners(), sum.server_memory);
+  const bool counted = row_rules(plan_.job).counts();
   bool known = true;
   for (TableId table = 0; table < batches_.size(); ++table) {
     const TableLayout& layout = plan_.layout.tables[table];
-    const std::uint64_t asked = sizeof(std::uint64_t) + layout.row_bytes();  // the key, and later its gradient
+    const std::uint64_t asked = optim::key_bytes(counted) + layout.row_bytes();  // the key, and later its gradient
     for (std::size_t worker = 0; worker < plan_.workers; ++worker)
       for (std::size_t server = 0; server < counts.owners(); ++server) {
         if (plan_.job.server_in(worker) == server) continue;  // within a process nothing is sent
@@ -141,13 +144,14 @@ void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
         sum.run_server_receives += rows * asked;
         sum.run_server_sends += rows * layout.row_bytes();
       }
-    for (std::size_t i = 0; i < kBatches; ++i) TableBatch::predict(layout, sum);
+    for (std::size_t i = 0; i < kBatches; ++i) TableBatch::predict(layout, counted, sum);
     for (std::size_t owner = 0; owner < servers.size(); ++owner) {
-      for (const auto& [category, bytes] : row_memory(layout, *plan_.rows.rule, counts.keys(table, owner)))
+      for (const auto& [category, bytes] : row_memory(layout, *plan_.rows.rule, counts.most(table, owner)))
         servers[owner][category] += bytes;
       const std::optional<std::uint64_t> answers = answer_bytes(plan_, table, counts, owner);
       known = known && answers.has_value();
-      servers[owner][Category::communication] += optim::key_list_bytes(layout, plan_.workers) + answers.value_or(0);
+      servers[owner][Category::communication] +=
+          optim::key_list_bytes(layout, plan_.workers, counted) + answers.value_or(0);
     }
   }
   const auto total = [](const auto& memory) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include <psring/common/base/text/error.h>
+#include <psring/optim/rows/table_rows.h>
 #include <psring/worker/exchange/tables/table_batch.h>
 
 namespace psring::worker {
@@ -8,12 +9,16 @@ namespace {
 
 /// Bytes of the parts for a batch of the most keys.
 struct Sizes {
-  explicit Sizes(const TableLayout& layout)
-      : keys(layout.most_keys * sizeof(std::uint64_t)),
+  explicit Sizes(const TableLayout& layout, bool counted = true)
+      : counts(counted ? layout.most_keys * sizeof(std::uint32_t) : 0),
+        with_counts(counted ? layout.most_keys * optim::key_bytes(true) : 0),
+        keys(layout.most_keys * sizeof(std::uint64_t)),
         lookups(layout.most_keys * sizeof(std::uint32_t)),
         offsets((layout.most_bags + 1) * sizeof(std::uint32_t)),
         rows(layout.most_keys * layout.row_bytes()),
         wide(layout.type == DType::f32 ? 0 : layout.most_keys * layout.width * sizeof(float)) {}
+  std::size_t counts;
+  std::size_t with_counts;
   std::size_t keys;
   std::size_t lookups;
   std::size_t offsets;
@@ -23,10 +28,12 @@ struct Sizes {
 
 }  // namespace
 
-TableBatch::TableBatch(const TableLayout& layout, const World& world)
+TableBatch::TableBatch(const TableLayout& layout, const World& world, bool counts)
     : layout_(layout), memory_(world.memory), unique_(layout.most_keys) {
   memory_.book(Category::communication, UniqueKeys::size_bytes(layout.most_keys));
-  const Sizes sizes(layout);
+  const Sizes sizes(layout, counts);
+  counts_ = world.buffer(sizes.counts, Category::communication, nullptr);
+  with_counts_ = world.buffer(sizes.with_counts, Category::communication);
   keys_ = world.buffer(sizes.keys, Category::communication);
   lookups_ = world.buffer(sizes.lookups, Category::communication, nullptr);
   offsets_ = world.buffer(sizes.offsets, Category::communication, nullptr);
@@ -38,17 +45,17 @@ TableBatch::TableBatch(const TableLayout& layout, const World& world)
 
 TableBatch::~TableBatch() { memory_.release(Category::communication, UniqueKeys::size_bytes(layout_.most_keys)); }
 
-void TableBatch::predict(const TableLayout& layout, Prediction& sum) {
-  const Sizes sizes(layout);
-  sum.worker_memory[Category::communication] +=
-      sizes.keys + sizes.lookups + sizes.offsets + UniqueKeys::size_bytes(layout.most_keys);
+void TableBatch::predict(const TableLayout& layout, bool counts, Prediction& sum) {
+  const Sizes sizes(layout, counts);
+  sum.worker_memory[Category::communication] += sizes.counts + sizes.with_counts + sizes.keys + sizes.lookups +
+                                                sizes.offsets + UniqueKeys::size_bytes(layout.most_keys);
   sum.worker_memory[Category::parameters] += sizes.rows + sizes.wide;
   sum.worker_memory[Category::gradients] += sizes.rows + sizes.wide;
 }
 
 std::size_t TableBatch::lent_bytes(const TableLayout& layout) {
   const Sizes sizes(layout);
-  return sizes.keys + 2 * sizes.rows + 4 * Arena::kAlignment;
+  return sizes.with_counts + sizes.keys + 2 * sizes.rows + 5 * Arena::kAlignment;
 }
 
 void TableBatch::take(const KeyBatch& keys, RowUse use) {
@@ -58,11 +65,21 @@ void TableBatch::take(const KeyBatch& keys, RowUse use) {
   bags_ = keys.offsets.size() - 1;
   std::copy(keys.offsets.begin(), keys.offsets.end(), offsets_.as<std::uint32_t>().begin());
   count_ = unique_.find(keys.lookups, keys_.as<std::uint64_t>(), lookups_.as<std::uint32_t>());
+  if (counts_.size_bytes() > 0) {
+    const std::span<std::uint32_t> counts = counts_.as<std::uint32_t>();
+    std::fill_n(counts.begin(), count_, 0U);
+    for (const std::uint32_t place : lookups_.as<std::uint32_t>().first(keys.lookups.size())) ++counts[place];
+  }
   const std::span<float> gradients = (narrow() ? wide_gradients_ : gradients_).as<float>();
   std::fill_n(gradients.begin(), use == RowUse::train ? values() : 0, 0.0F);
 }
 
 std::span<const std::uint64_t> TableBatch::keys() const { return keys_.as<std::uint64_t>().first(count_); }
+
+std::span<const std::uint32_t> TableBatch::counts() const {
+  return counts_.size_bytes() == 0 || use_ == RowUse::read ? std::span<const std::uint32_t>()
+                                                           : counts_.as<std::uint32_t>().first(count_);
+}
 
 Elements TableBatch::rows() { return rows_.elements(layout_.type).subspan(0, values()); }
 

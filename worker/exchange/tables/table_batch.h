@@ -8,6 +8,7 @@
 #include <psring/worker/exchange/tables/tables.h>
 #include <psring/worker/exchange/tables/unique_keys.h>
 #include <psring/worker/model/layer.h>
+#include <psring/worker/tables/table_protocol.h>
 
 namespace psring::worker {
 
@@ -15,13 +16,13 @@ namespace psring::worker {
 /// largest batch. What travels lies in the arena that servers of the host map.
 class TableBatch {
  public:
-  /// REQUIRES: layout and world outlive it.
-  TableBatch(const TableLayout& layout, const World& world);
+  /// `counts`: it counts the occurrences of keys. REQUIRES: layout and world outlive it.
+  TableBatch(const TableLayout& layout, const World& world, bool counts);
   TableBatch(const TableBatch&) = delete;
   TableBatch& operator=(const TableBatch&) = delete;
   ~TableBatch();
   /// The bytes that it books, by category.
-  static void predict(const TableLayout& layout, Prediction& sum);
+  static void predict(const TableLayout& layout, bool counts, Prediction& sum);
   /// The bytes of an arena that it takes.
   static std::size_t lent_bytes(const TableLayout& layout);
 
@@ -30,6 +31,9 @@ class TableBatch {
   RowUse use() const { return use_; }
   /// The different keys, ascending.
   std::span<const std::uint64_t> keys() const;
+  /// Their occurrences; empty if nobody counts them, or for reading.
+  std::span<const std::uint32_t> counts() const;
+  RowKeys row_keys() { return {keys(), counts(), with_counts_.bytes()}; }
   /// Their rows, in the type that travels, for whoever brings them here; `arrived` makes them readable.
   Elements rows();
   void arrived();
@@ -45,6 +49,8 @@ class TableBatch {
   MemoryLedger& memory_;
   UniqueKeys unique_;
   Buffer keys_;
+  Buffer counts_;       ///< empty if nobody counts
+  Buffer with_counts_;  ///< as well: keys and counts as they travel
   Buffer lookups_;
   Buffer offsets_;
   Buffer rows_;            ///< in the type that travels
