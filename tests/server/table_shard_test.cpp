@@ -291,3 +291,30 @@ TEST_CASE("under ssp a pull waits while its worker is too far ahead") {
   CHECK(cluster.send(0, push(1, 0, kAll, {1, 1})).size() == 2);
   CHECK(cluster.send(0, push(0, 2, kAll, {1, 1})).size() == 1);
 }
+
+TEST_CASE("occurrences travel behind the keys where a rule counts them") {
+  ShardCluster cluster({.workers = 1, .row_rules = {.admit = 3}});
+  cluster.open(layout_of(1));
+  const auto counted = [](std::uint64_t step, const std::vector<std::uint64_t>& keys,
+                          const std::vector<std::uint32_t>& counts) {
+    Frame frame = pull(0, step, kAll, keys);
+    const auto bytes = std::as_bytes(std::span(counts));
+    frame.payload.insert(frame.payload.end(), bytes.begin(), bytes.end());
+    return frame;
+  };
+  const auto refused = [&](const Frame& frame) { return cluster.send(0, frame)[0].text(); };
+  CHECK_THAT(refused(pull(0, 0, kAll, {key_in(1)})), Contains("a pull of 8 bytes of keys"));
+  CHECK_THAT(refused(counted(0, {key_in(1), key_in(2)}, {1, 0})), Contains("a key that occurs 0 times"));
+  CHECK_THAT(refused(counted(0, {key_in(1)}, {1, 1})), Contains("a pull of 16 bytes of keys"));
+  CHECK(cluster.send(0, counted(0, {key_in(1), key_in(2)}, {2, 3})).size() == 1);
+  CHECK(cluster.send(0, push(0, 0, kAll, {1, 1, 1, 1})).size() == 1);
+  CHECK(cluster.shard(0).tables().rows() == 1);
+  Frame read = pull(0, 1, kAll, {key_in(1), key_in(2)});  // without occurrences
+  read.header.flags = FrameHeader::kStartUp;
+  read.header.step = 0;
+  const std::vector<float> values = cluster.send(0, read)[0].values();
+  CHECK(std::vector<float>(values.begin(), values.begin() + 2) == initial(key_in(1)));
+  CHECK(cluster.send(0, counted(1, {key_in(1)}, {1})).size() == 1);
+  CHECK(cluster.send(0, push(0, 1, kAll, {1, 1})).size() == 1);
+  CHECK(cluster.shard(0).tables().rows() == 2);
+}

@@ -115,6 +115,7 @@ std::unique_ptr<server::Shard> ShardCluster::make_shard(std::size_t rank) const 
                                      .aggregator = rules_->aggregator.get(),
                                      .row_rule = rules_->row_rule.get(),
                                      .row_lr = rules.lr,
+                                     .row_rules = rules.row_rules,
                                      .consistency = parse_consistency(rules.consistency, rules.backups),
                                      .row_consistency = parse_consistency(rules.row_consistency),
                                      .remedy = parse_remedy(rules.remedy),

@@ -14,6 +14,7 @@
 #include <psring/common/base/pieces.h>
 #include <psring/common/net/transport.h>
 #include <psring/optim/optimizer.h>
+#include <psring/optim/rows/row_rules.h>
 #include <psring/server/shard.h>
 
 namespace psring::test {
@@ -54,6 +55,7 @@ struct ShardRules {
   std::string remedy = "none";
   std::string loss_scale = "off";
   std::string table_optimizer = "sgd";  ///< of tables' rows; its rate is `lr`
+  optim::RowRules row_rules = {};
 };
 
 std::unique_ptr<optim::Optimizer> make_rule(const std::string& name);
