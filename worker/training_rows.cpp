@@ -42,7 +42,7 @@ std::optional<std::string> Training::save_rows(TensorWriter& writer, std::option
       const auto part = keys.subspan(begin, std::min(layouts[table].most_keys, keys.size() - begin));
       batch[table].lookups.assign(part.begin(), part.end());
       tables.fetch(batch, Step{*next_}, 0, RowUse::read);
-      tables.acquire(table);
+      for (TableId each = 0; each < layouts.size(); ++each) tables.acquire(each);  // the others have no keys
       const ConstMatrix rows = tables.view(table, {}).rows;
       if (!optim::all_finite(rows.span()) && !wrong) wrong = layouts[table].name;
       writer.append(rows.span());

@@ -66,7 +66,8 @@ void check_predicted(const JobRun& run, Links links = Links::in_process) {
     for (const auto& [category, predicted] : run.predicted.each_server_memory.at(server)) {
       if (links == Links::in_process && category == Category::communication) continue;
       CAPTURE(server, to_string(category));
-      CHECK(run.server_peaks[server].at(category) == predicted);
+      const auto peak = run.server_peaks[server].find(category);  // a server without rows books no index
+      CHECK((peak == run.server_peaks[server].end() ? 0 : peak->second) == predicted);
     }
 }
 
@@ -184,8 +185,7 @@ TEST_CASE("every model with tables, and every data set of keys") {
       {"two-tower:dim=4", "debian:" + folder.path()},
       {"two-tower:dim=4,mode=mean", "debian:" + folder.path() + ",negatives=2"},
       {"skip-gram:dim=4,negatives=3", "skip-gram:" + folder.file("text") + ",window=2"}};
-  REQUIRE(jobs.size() == 8);
-  const auto& [model, data] = jobs[GENERATE(range(0, 8))];
+  const auto& [model, data] = jobs.at(GENERATE(range(0, 8)));  // the folder is another one each time
   CAPTURE(model, data);
   JobOptions job = small_job();
   job.model = model;

@@ -91,6 +91,7 @@ class Tables(ProgramTest):
         self.assert_refused(self.train("--strategy", "single", *job), 3, "clicks: line 31, column 3: the key 100000000000000 has more than 56 bits")
         (self.folder / "clicks").write_text("".join(lines[:3]) + "1\tx\t1\t1\n")
         self.assert_refused(self.train("--strategy", "single", *job), 3, "clicks: line 4, column 2: 'x' is not a number")
+        (self.folder / "clicks").write_text("".join(lines))
         self.assert_refused(self.train("--strategy", "single", *job[:2], "--data", "pairs:clicks", *job[4:]), 3, "does not fit --model fm")
 
     def test_words_and_their_categories(self):
