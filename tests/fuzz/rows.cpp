@@ -72,7 +72,7 @@ void fuzz_client(fuzz::Input& in, const Layout& layout) {
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   std::vector<float> rows(keys.size() * kWidth);
   std::vector<Outgoing> out;
-  protocol.pull(0, keys, 0, rows, false, out);
+  protocol.pull(0, worker::RowKeys{.keys = keys}, 0, rows, false, out);
   std::vector<std::byte> payload(kMostKeys * kWidth * sizeof(float) + 1);
   for (int i = 0; i < 32 && !in.empty(); ++i) {
     Message message{out[in.below(out.size())].header, {}, {}, nullptr};
