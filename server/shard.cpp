@@ -115,21 +115,6 @@ void Shard::on_pull(Message& message, Answers& answers) {
   answer_pulls(piece, answers);
 }
 
-void Shard::on_leave(const FrameHeader& header, Answers& answers) {
-  check_worker(options_, header);
-  if (!options_.consistency.each_push_updates && !options_.row_consistency.each_push_updates)
-    fail(ErrorKind::protocol, "nobody leaves under bsp");
-  clocks_.leave(header.sender_rank);
-  tables_.leave(header.sender_rank, answers);
-  for (std::size_t piece = 0; piece < store_.pieces().size(); ++piece) answer_pulls(piece, answers);
-}
-
-std::vector<StalenessRecord> Shard::staleness() const {
-  std::vector<StalenessRecord> records = clocks_.records();
-  tables_.add_staleness(records);
-  return records;
-}
-
 /// Answers the pulls of a piece that can be answered now; the others go on waiting.
 void Shard::answer_pulls(std::size_t piece, Answers& answers) {
   const StoredPiece& stored = store_.piece(piece);

@@ -86,8 +86,8 @@ class Shard {
 
   /// Updates that every trained piece has had.
   std::uint64_t version() const { return store_.version().value_or(0); }
-  /// By worker; see Clocks::records. With backup workers it counts the gradients that came too late.
-  /// By worker, of units and tables.
+  /// By worker, of units and tables; see Clocks::records. With backup workers it counts the gradients that came too
+  /// late.
   std::vector<StalenessRecord> staleness() const;
   /// "334336 of 668672 parameters in 6 units, 1200 rows of tables", once a layout is known.
   std::string describe() const;

@@ -141,4 +141,19 @@ void Shard::saved(Answers& replies) {
   replies.push_back({request.sender(), header, {}});
 }
 
+void Shard::on_leave(const FrameHeader& header, Answers& answers) {
+  check_worker(options_, header);
+  if (!options_.consistency.each_push_updates && !options_.row_consistency.each_push_updates)
+    fail(ErrorKind::protocol, "nobody leaves under bsp");
+  clocks_.leave(header.sender_rank);
+  tables_.leave(header.sender_rank, answers);
+  for (std::size_t piece = 0; piece < store_.pieces().size(); ++piece) answer_pulls(piece, answers);
+}
+
+std::vector<StalenessRecord> Shard::staleness() const {
+  std::vector<StalenessRecord> records = clocks_.records();
+  tables_.add_staleness(records);
+  return records;
+}
+
 }  // namespace psring::server

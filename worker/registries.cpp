@@ -69,6 +69,7 @@ void register_builtins(Registries& registries) {
   register_ps(registries.strategies);
   register_ddp_naive(registries.strategies);
   register_ddp(registries.strategies);
+  register_hybrid(registries.strategies);
   register_zero(registries.strategies);
   register_zero3(registries.strategies);
 }

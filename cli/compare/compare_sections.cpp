@@ -14,10 +14,11 @@ Section speed_section(const std::vector<Row>& rows) {
   const ModelColumns columns = model_columns(rows);
   using Result = ModelColumns::Result;
   const bool accuracy = columns.result == Result::accuracy || columns.result == Result::loss;
-  const std::string result = columns.result == Result::perplexity ? "perplexity" : accuracy ? "accuracy" : columns.metric;
+  const std::string result = columns.result == Result::perplexity ? "perplexity"
+                             : accuracy                           ? "accuracy"
+                                                                  : columns.metric;
   TextTable table({"strategy", "runs", std::string(columns.rate_name), "least", "most", "ms/step", "least", "most",
-                   "spread", "p10", "p90", "exposed", "loss", "test loss", result, "equal",
-                   "largest difference"});
+                   "spread", "p10", "p90", "exposed", "loss", "test loss", result, "equal", "largest difference"});
   for (const Row& row : rows) {
     const Summary& first = row.runs.front();
     const Spread rate = row.spread(columns.rate);

@@ -1,6 +1,7 @@
-// Ends a process whose processor lacks instructions that the other sources of psring are compiled for (x86-64-v3), with one
-// line, before a static initialiser can run such an instruction. This source alone is compiled for every x86-64. It calls
-// nothing that is inline elsewhere: the linker might keep the copy of a source that is compiled for newer processors.
+// Ends a process whose processor lacks instructions that the other sources of psring are compiled for (x86-64-v3), with
+// one line, before a static initialiser can run such an instruction. This source alone is compiled for every x86-64. It
+// calls nothing that is inline elsewhere: the linker might keep the copy of a source that is compiled for newer
+// processors.
 
 #include <unistd.h>
 
@@ -17,8 +18,8 @@ void write_error(const char* text) {
 
 }  // namespace
 
-/// Runs before all static initialisers of the program or shared library. Every program that links psring::common contains
-/// this function, since the library's link options require its name.
+/// Runs before all static initialisers of the program or shared library. Every program that links psring::common
+/// contains this function, since the library's link options require its name.
 extern "C" [[gnu::constructor(101)]] void psring_check_instruction_set() {
   __builtin_cpu_init();
   const Part parts[] = {{"AVX", __builtin_cpu_supports("avx") != 0},

@@ -34,21 +34,10 @@ std::unique_ptr<Strategy> make_ddp(const Plan& plan, const World& world) {
 }  // namespace
 
 void register_ddp(Registry<StrategyKind>& registry) {
-  add_strategy(registry, "ddp", "workers average gradients in buckets, while backward goes on",
-               {.ring = true,
-                .buckets = true,
-                .compresses = true,
-                .whole = true,
-                .on_device = true,
-                .tables = true,
-                .make = make_ddp});
-  StrategyKind hybrid{.ring = true, .buckets = true, .tables = true, .row_servers = true, .make = make_ddp};
-  add_strategy(registry, "hybrid", "ddp for dense parameters; servers own the rows of tables", hybrid);
-  hybrid.table_consistency = "asp";
-  add_strategy(registry, "hybrid-async", "hybrid where each push of rows is an update, and nobody waits", hybrid);
-  hybrid.table_consistency = "";
-  hybrid.colocated = true;
-  add_strategy(registry, "hybrid-colocated", "hybrid with a server in each worker's process", hybrid);
+  StrategyKind ddp{
+      .ring = true, .buckets = true, .compresses = true, .whole = true, .on_device = true, .make = make_ddp};
+  ddp.tables = true;
+  add_strategy(registry, "ddp", "workers average gradients in buckets, while backward goes on", ddp);
 }
 
 }  // namespace psring::worker

@@ -31,6 +31,8 @@ std::unique_ptr<Strategy> make_ps_on_workers(const Plan& plan, const World& worl
 /// `ddp-naive`, `ddp`: every worker owns everything; gradients are averaged by all-reduce.
 void register_ddp_naive(Registry<StrategyKind>& registry);
 void register_ddp(Registry<StrategyKind>& registry);
+/// After register_ddp, whose `make` it uses.
+void register_hybrid(Registry<StrategyKind>& registry);
 
 /// `zero1`, `zero2`: every worker has whole parameters, and owns a range of every unit: its optimizer state, in stage 2
 /// its gradients, too.

@@ -49,22 +49,15 @@ std::unique_ptr<Strategy> make_zero2(const Plan& plan, const World& world) {
 }  // namespace
 
 void register_zero(Registry<StrategyKind>& registry) {
-  add_strategy(registry, "zero1", "ddp, but optimizer state by owner",
-               {.ring = true,
-                .buckets = true,
-                .compresses = true,
-                .on_device = true,
-                .tables = true,
-                .stage = 1,
-                .make = make_zero1});
-  add_strategy(registry, "zero2", "gradients by owner, too",
-               {.ring = true,
-                .compresses = true,
-                .at_owner = true,
-                .on_device = true,
-                .tables = true,
-                .stage = 2,
-                .make = make_zero2});
+  StrategyKind zero{
+      .ring = true, .compresses = true, .on_device = true, .tables = true, .stage = 1, .make = make_zero1};
+  zero.buckets = true;
+  add_strategy(registry, "zero1", "ddp, but optimizer state by owner", zero);
+  zero.buckets = false;
+  zero.at_owner = true;
+  zero.stage = 2;
+  zero.make = make_zero2;
+  add_strategy(registry, "zero2", "gradients by owner, too", zero);
 }
 
 }  // namespace psring::worker
