@@ -6,7 +6,6 @@
 #include <vector>
 
 #include <psring/common/base/system/control_group.h>
-#include <psring/common/base/system/file.h>
 
 namespace psring {
 namespace {
@@ -91,7 +90,10 @@ ControlGroupLimits control_group_limits(const std::string& membership, const fs:
 }
 
 ControlGroupLimits control_group_limits() {
-  return control_group_limits(read_whole_if_present("/proc/self/cgroup").value_or(""), "/sys/fs/cgroup");
+  std::ifstream in("/proc/self/cgroup");
+  std::ostringstream membership;
+  membership << in.rdbuf();
+  return control_group_limits(membership.str(), "/sys/fs/cgroup");
 }
 
 }  // namespace psring
