@@ -56,10 +56,14 @@ std::vector<ShardEntry> read_manifest(const fs::path& path, Manifest& manifest) 
     manifest.step = whole_number_at<std::uint64_t>(json, context, "step");
     manifest.facts = json.at("facts").get<decltype(manifest.facts)>();
     manifest.scalars = json.at("scalars").get<decltype(manifest.scalars)>();
-    for (const Json& tensor : json.at("tensors"))
+    for (const Json& tensor : json.at("tensors")) {
       manifest.tensors.push_back({tensor.at("name").get<std::string>(),
                                   whole_numbers_at<std::size_t>(tensor, context, "shape"),
                                   tensor.at("arrays").get<std::vector<std::string>>()});
+      if (!tensor.contains("width")) continue;
+      manifest.tensors.back().width = whole_number_at<std::size_t>(tensor, context, "width");
+      manifest.tensors.back().rows = whole_number_at<std::uint64_t>(tensor, context, "rows");
+    }
     for (const Json& shard : json.at("shards"))
       shards.push_back({shard.at("file").get<std::string>(), whole_number_at<std::uint64_t>(shard, context, "bytes"),
                         whole_number_at<std::uint32_t>(shard, context, "crc32c")});
@@ -67,6 +71,28 @@ std::vector<ShardEntry> read_manifest(const fs::path& path, Manifest& manifest) 
     fail(ErrorKind::data, "{}: damaged: {}", path.string(), error.what());
   }
   return shards;
+}
+
+/// Returns the rows of a table. Throws data, naming a file, unless every array has the same rows in the same files.
+std::uint64_t count_rows(const fs::path& folder, const SavedTensor& table, const SavedPlaces& places) {
+  const auto keys = places.find({table.name, kRowKeys});
+  if (keys == places.end()) fail(ErrorKind::data, "{}: table '{}' has no keys", folder.string(), table.name);
+  std::uint64_t rows = 0;
+  for (const SavedPlace& place : keys->second) rows += place.segment->rows.value_or(0);
+  for (const std::string& array : table.arrays) {
+    const std::vector<SavedPlace>& all = places.at({table.name, array});
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const Segment& segment = *all[i].segment;
+      const Segment* const of_keys = i < keys->second.size() ? keys->second[i].segment : nullptr;
+      const std::size_t width = array == kRowKeys || array == kRowCounts ? 2
+                                : array == kValues                       ? table.width
+                                                                         : segment.width;
+      if (!segment.rows || of_keys == nullptr || of_keys->range != segment.range || of_keys->rows != segment.rows ||
+          segment.width != width)
+        fail(ErrorKind::data, "{}: {} of table '{}' does not fit the keys", all[i].shard->path(), array, table.name);
+    }
+  }
+  return rows;
 }
 
 /// Finds the places of all arrays. Throws data, naming the folder, if an element is missing or present twice.
@@ -86,7 +112,8 @@ SavedPlaces find_places(const fs::path& folder, const Manifest& manifest, const 
                 [](const auto& a, const auto& b) { return a.segment->range < b.segment->range; });
       std::size_t next = 0;
       const auto wrong = std::find_if(all.begin(), all.end(), [&](const SavedPlace& place) {
-        return std::exchange(next, place.segment->range.end) != place.segment->range.begin;
+        return std::exchange(next, place.segment->range.end) != place.segment->range.begin ||
+               place.segment->rows.has_value() != (tensor.width > 0);
       });
       if (wrong != all.end() || next != tensor.elements())
         fail(ErrorKind::data,
@@ -108,7 +135,7 @@ std::size_t SavedTensor::elements() const {
 void write_manifest(const fs::path& folder, const Manifest& manifest) {
   std::vector<ShardFile> shards;
   for (const fs::path& file : shard_files(folder)) shards.emplace_back(file.string());
-  find_places(folder, manifest, shards);
+  const SavedPlaces places = find_places(folder, manifest, shards);
   for (const ShardFile& shard : shards)
     for (const Segment& segment : shard.segments())
       if (!segment.finite)
@@ -118,8 +145,12 @@ void write_manifest(const fs::path& folder, const Manifest& manifest) {
              "or --clip-norm may help",
              manifest.step, segment.array, segment.tensor);
   Json tensors = Json::array();
-  for (const SavedTensor& tensor : manifest.tensors)
+  for (const SavedTensor& tensor : manifest.tensors) {
     tensors.push_back({{"name", tensor.name}, {"shape", tensor.shape}, {"arrays", tensor.arrays}});
+    if (tensor.width == 0) continue;
+    tensors.back()["width"] = tensor.width;
+    tensors.back()["rows"] = count_rows(folder, tensor, places);
+  }
   Json entries = Json::array();
   for (const ShardFile& shard : shards)
     entries.push_back({{"file", fs::path(shard.path()).filename().string()},
@@ -156,7 +187,22 @@ Checkpoint::Checkpoint(const fs::path& folder) : folder_(folder) {
   }
   places_ = find_places(folder_, manifest_, shards_);
   for (const SavedTensor& tensor : manifest_.tensors)
+    if (tensor.width > 0 && count_rows(folder_, tensor, places_) != tensor.rows)
+      fail(ErrorKind::data, "{}: damaged: its shards have other rows of table '{}'", file.string(), tensor.name);
+  for (const SavedTensor& tensor : manifest_.tensors)
     if (tensor.arrays == std::vector<std::string>{kValues}) untrained_.insert(tensor.name);
+}
+
+const std::vector<SavedPlace>& Checkpoint::places(const std::string& tensor, const std::string& array) const {
+  const auto found = places_.find({tensor, array});
+  if (found == places_.end()) fail(ErrorKind::data, "{}: has no {} of '{}'", folder_.string(), array, tensor);
+  return found->second;
+}
+
+bool Checkpoint::has(const SavedTensor& table) const {
+  return std::ranges::any_of(manifest_.tensors, [&](const SavedTensor& saved) {
+    return saved.name == table.name && saved.width == table.width && saved.arrays == table.arrays;
+  });
 }
 
 bool Checkpoint::has(const std::string& tensor, std::span<const std::size_t> shape) const {
@@ -174,12 +220,10 @@ void Checkpoint::read(const UnitLayout& unit, Range range, const std::string& ar
     const Range wanted = Range{tensor.offset, tensor.offset + tensor.spec.elements()}.intersect(range);
     if (wanted.empty()) continue;
     if (array != kValues && !was_trained(tensor.spec.name)) continue;
-    const auto found = places_.find({tensor.spec.name, array});
-    if (found == places_.end())
-      fail(ErrorKind::data, "{}: has no {} of '{}'", folder_.string(), array, tensor.spec.name);
+    const std::vector<SavedPlace>& found = places(tensor.spec.name, array);
     std::size_t got = 0;
     for (const Run& run : runs_of(tensor.spec, {wanted.begin - tensor.offset, wanted.end - tensor.offset}))
-      for (const auto& [shard, segment] : found->second) {
+      for (const auto& [shard, segment] : found) {
         const Range part = segment->range.intersect({run.whole_begin, run.whole_begin + run.size});
         if (part.empty()) continue;
         const std::size_t begin = tensor.offset + run.begin + (part.begin - run.whole_begin);
@@ -207,14 +251,8 @@ std::vector<std::size_t> Checkpoint::residuals() const {
 }
 
 void Checkpoint::verify() const {
-  std::vector<float> values;
   for (const ShardFile& shard : shards_)
-    for (const Segment& segment : shard.segments())
-      for (std::size_t begin = segment.range.begin; begin < segment.range.end; begin += kSegmentBlock) {
-        const Range block{begin, std::min(segment.range.end, begin + kSegmentBlock)};
-        values.resize(block.size());
-        shard.read(segment, block, values);
-      }
+    for (const Segment& segment : shard.segments()) shard.verify(segment);
 }
 
 }  // namespace psring::optim

@@ -18,11 +18,13 @@ namespace psring::optim {
 // checkpoint. The state is saved by tensor and range, so that a job with another partition, other units or another
 // number of owners can read exactly the ranges that it owns. The format is in docs/checkpoints.md.
 
-/// A tensor of the model, and the arrays that are saved for it.
+/// A tensor of the model, and the arrays that are saved for it. A table has the shape [kBuckets], its hash buckets.
 struct SavedTensor {
   std::string name;
   std::vector<std::size_t> shape;
   std::vector<std::string> arrays;
+  std::size_t width = 0;   ///< elements of a table's row; 0: not a table
+  std::uint64_t rows = 0;  ///< of a table; write_manifest counts them
 
   std::size_t elements() const;
 };
@@ -67,6 +69,10 @@ class Checkpoint {
   /// Reads the unit's elements `range` of one array. Padding is zero; optimizer state is zero for a tensor that was not
   /// trained. Throws data if an element is damaged or missing.
   void read(const UnitLayout& unit, Range range, const std::string& array, std::span<float> out) const;
+  /// Returns the places of an array, in order of range. Throws data, naming the folder, if there are none.
+  const std::vector<SavedPlace>& places(const std::string& tensor, const std::string& array) const;
+  /// Returns whether the checkpoint has a table of this name and width, with these arrays.
+  bool has(const SavedTensor& table) const;
   /// Returns whether the checkpoint has a tensor of this name and shape.
   bool has(const std::string& tensor, std::span<const std::size_t> shape) const;
   /// Returns whether optimizer state was saved for the tensor, if the rule has any state.

@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <string_view>
 
 #include <psring/common/base/crc32c.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
 #include <psring/common/base/text/json_number.h>
+#include <psring/optim/checkpoint/saved_rows.h>
 #include <psring/optim/checkpoint/shard.h>
 #include <psring/optim/norm.h>
 
@@ -14,6 +16,11 @@ namespace {
 
 constexpr std::uint64_t kFormat = 1;
 constexpr const char* kF32 = "f32";
+
+/// Returns the type of an array's elements.
+const char* dtype_of(const std::string& array) {
+  return array == kRowKeys ? "u64" : array == kRowCounts ? "u32" : kF32;
+}
 
 /// The last bytes of a shard: the size and the checksum of the index.
 struct Footer {
@@ -72,6 +79,47 @@ class ShardWriter {
     offset_ += run.size * sizeof(float);
   }
 
+  /// Writes the rows of a table, array by array.
+  void add(const TablePart& part) {
+    const std::vector<std::uint32_t> order = part.rows->in_order();
+    const RecordMemory& records = part.rows->records();
+    constexpr std::size_t kAhead = 8;
+    for (const RowArray& array : row_arrays(part.table->width, *part.rows->options().rule)) {
+      Json checksums = Json::array();
+      bool finite = true;
+      std::size_t used = 0;
+      const auto flush = [&](std::size_t words) {
+        const std::span<const float> block = std::span<const float>(widened_).first(words);
+        checksums.push_back(crc32c(std::as_bytes(block)));
+        finite = finite && (dtype_of(array.name) != std::string_view(kF32) || all_finite(block));
+        out_.write(std::as_bytes(block));
+        std::copy(widened_.begin() + static_cast<std::ptrdiff_t>(words),
+                  widened_.begin() + static_cast<std::ptrdiff_t>(used), widened_.begin());
+        used -= words;
+      };
+      widened_.resize(kSegmentBlock + array.words);
+      for (std::size_t i = 0; i < order.size(); ++i) {
+        if (i + kAhead < order.size()) records.prefetch(order[i + kAhead]);
+        std::memcpy(widened_.data() + used, records.record(order[i]) + array.begin * sizeof(float),
+                    array.words * sizeof(float));
+        used += array.words;
+        if (used >= kSegmentBlock) flush(kSegmentBlock);
+      }
+      if (used > 0) flush(used);
+      segments_.push_back({{"tensor", part.table->name},
+                           {"array", array.name},
+                           {"dtype", dtype_of(array.name)},
+                           {"begin", part.buckets.begin},
+                           {"end", part.buckets.end},
+                           {"rows", order.size()},
+                           {"width", array.words},
+                           {"offset", offset_},
+                           {"crc32c", std::move(checksums)}});
+      if (!finite) segments_.back()["finite"] = false;
+      offset_ += order.size() * array.words * sizeof(float);
+    }
+  }
+
   void finish(std::uint64_t step) {
     const std::string index = Json{{"format", kFormat}, {"step", step}, {"segments", std::move(segments_)}}.dump();
     const Footer footer{index.size(), crc32c(bytes_of(index))};
@@ -89,7 +137,8 @@ class ShardWriter {
 
 }  // namespace
 
-void write_shard(const std::string& file, std::uint64_t step, std::span<const StatePart> parts) {
+void write_shard(const std::string& file, std::uint64_t step, std::span<const StatePart> parts,
+                 std::span<const TablePart> tables) {
   ShardWriter writer(file);
   for (const StatePart& part : parts) {
     check(part.values.size() == part.range.size(), "{} values for a range of {}", part.values.size(),
@@ -102,6 +151,7 @@ void write_shard(const std::string& file, std::uint64_t step, std::span<const St
                    part.values.subspan(tensor.offset + run.begin - part.range.begin, run.size));
     }
   }
+  for (const TablePart& table : tables) writer.add(table);
   writer.finish(step);
 }
 
@@ -133,18 +183,26 @@ void ShardFile::read_index() {
     step_ = whole_number_at<std::uint64_t>(json, context, "step");
     for (const Json& entry : json.at("segments")) {
       const auto dtype = entry.at("dtype").get<std::string>();
-      if (dtype != kF32)
-        fail(ErrorKind::data, "{}: elements of type {}, but this version of psring reads {}", path(), dtype, kF32);
+      const auto array = entry.at("array").get<std::string>();
+      const char* const expected = entry.contains("rows") ? dtype_of(array) : kF32;
+      if (dtype != expected)
+        fail(ErrorKind::data, "{}: elements of type {}, but this version of psring reads {}", path(), dtype, expected);
       Segment segment{.tensor = entry.at("tensor").get<std::string>(),
-                      .array = entry.at("array").get<std::string>(),
+                      .array = array,
                       .range = {whole_number_at<std::size_t>(entry, context, "begin"),
                                 whole_number_at<std::size_t>(entry, context, "end")},
                       .offset_bytes = whole_number_at<std::uint64_t>(entry, context, "offset"),
                       .crc = whole_numbers_at<std::uint32_t>(entry, context, "crc32c"),
                       .finite = entry.value("finite", true)};
+      if (entry.contains("rows")) {
+        segment.rows = whole_number_at<std::size_t>(entry, context, "rows");
+        segment.width = whole_number_at<std::size_t>(entry, context, "width");
+        if (segment.width == 0 || *segment.rows > data_bytes / sizeof(float) / segment.width)
+          fail_damaged(fmt::format("its index is invalid for table '{}'", segment.tensor));
+      }
       if (segment.range.empty() || segment.offset_bytes > data_bytes ||
-          segment.range.size() > (data_bytes - segment.offset_bytes) / sizeof(float) ||
-          segment.crc.size() != (segment.range.size() + kSegmentBlock - 1) / kSegmentBlock)
+          segment.words() > (data_bytes - segment.offset_bytes) / sizeof(float) ||
+          segment.crc.size() != (segment.words() + kSegmentBlock - 1) / kSegmentBlock)
         fail_damaged(fmt::format("its index is invalid for tensor '{}'", segment.tensor));
       segments_.push_back(std::move(segment));
     }
@@ -159,20 +217,35 @@ void ShardFile::read(const Segment& segment, Range range, std::span<float> out) 
   std::vector<float> values;
   std::size_t index = 0;
   for_each_block(segment.range, [&](Range block) {
-    const std::uint32_t crc = segment.crc[index++];
+    const std::size_t number = index++;
     const Range wanted = block.intersect(range);
     if (wanted.empty()) return;
-    values.resize(block.size());
-    const std::uint64_t offset = segment.offset_bytes + (block.begin - segment.range.begin) * sizeof(float);
-    file_.read(offset, std::as_writable_bytes(std::span(values)));
-    if (crc32c(std::as_bytes(std::span(values))) != crc)
-      fail_damaged(fmt::format("{} of '{}', bytes {} to {}, have a wrong checksum", segment.array, segment.tensor,
-                               offset, offset + values.size() * sizeof(float)));
+    read_block(segment, number, values);
     std::memcpy(out.data() + (wanted.begin - range.begin), values.data() + (wanted.begin - block.begin),
                 wanted.size() * sizeof(float));
   });
   if (!all_finite(out))
     fail(ErrorKind::data, "{}: {} of '{}' holds NaN or infinity", file_.path(), segment.array, segment.tensor);
+}
+
+void ShardFile::read_block(const Segment& segment, std::size_t block, std::vector<float>& words) const {
+  const std::size_t begin = block * kSegmentBlock;
+  words.resize(std::min(kSegmentBlock, segment.words() - begin));
+  const std::uint64_t offset = segment.offset_bytes + begin * sizeof(float);
+  const auto bytes = std::as_writable_bytes(std::span(words));
+  file_.read(offset, bytes);
+  if (crc32c(bytes) != segment.crc[block])
+    fail_damaged(fmt::format("{} of '{}', bytes {} to {}, have a wrong checksum", segment.array, segment.tensor, offset,
+                             offset + bytes.size()));
+}
+
+void ShardFile::verify(const Segment& segment) const {
+  std::vector<float> words;
+  for (std::size_t block = 0; block < segment.crc.size(); ++block) {
+    read_block(segment, block, words);
+    if (dtype_of(segment.array) == std::string_view(kF32) && !all_finite(std::span<const float>(words)))
+      fail(ErrorKind::data, "{}: {} of '{}' holds NaN or infinity", file_.path(), segment.array, segment.tensor);
+  }
 }
 
 }  // namespace psring::optim

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,8 +19,10 @@ namespace psring::optim {
 /// Names of the arrays that a run saves for each tensor: `values` for every tensor; for trained tensors also the
 /// optimizer's slots, and the residual of each worker's error feedback.
 inline constexpr const char* kValues = "values";
-std::string slot_array(std::size_t slot);        ///< "optimizer.0", "optimizer.1"
-std::string residual_array(std::size_t worker);  ///< "residual.0", numbered by worker
+inline constexpr const char* kRowKeys = "keys";      ///< of tables' rows
+inline constexpr const char* kRowCounts = "counts";  ///< as well: updates, and the last update
+std::string slot_array(std::size_t slot);            ///< "optimizer.0", "optimizer.1"
+std::string residual_array(std::size_t worker);      ///< "residual.0", numbered by worker
 
 /// A part of a run's state that a process holds: the unit's elements `range` of one array.
 struct StatePart {
@@ -29,11 +32,21 @@ struct StatePart {
   ConstElements values;  ///< elements of the range; saved as f32
 };
 
+class TableRows;
+
+/// The rows of a table that a process has: all rows of these buckets.
+struct TablePart {
+  const TableLayout* table = nullptr;
+  Range buckets;
+  const TableRows* rows = nullptr;
+};
+
 /// Writes the parts without padding, with a checksum for each MiB. The file gets its name once it is complete and on
 /// the disk. Throws data, naming the file.
-void write_shard(const std::string& file, std::uint64_t step, std::span<const StatePart> parts);
+void write_shard(const std::string& file, std::uint64_t step, std::span<const StatePart> parts,
+                 std::span<const TablePart> tables = {});
 
-/// The elements `range` of a tensor, of one array, in a shard.
+/// The elements `range` of a tensor, of one array, in a shard; or the rows of a table's buckets `range`.
 struct Segment {
   std::string tensor;
   std::string array;
@@ -41,6 +54,10 @@ struct Segment {
   std::uint64_t offset_bytes = 0;  ///< from the start of the file
   std::vector<std::uint32_t> crc;  ///< checksum of each block of kSegmentBlock elements; the last block may be shorter
   bool finite = true;              ///< no element is NaN or infinite
+  std::optional<std::size_t> rows = {};  ///< of a table, in the order of hashed keys; nothing: of a tensor
+  std::size_t width = 1;                 ///< words of 4 bytes of a row
+
+  std::size_t words() const { return rows ? *rows * width : range.size(); }
 };
 
 inline constexpr std::size_t kSegmentBlock = std::size_t{256} << 10;
@@ -60,6 +77,10 @@ class ShardFile {
 
   /// Reads elements `range` of the segment's tensor. REQUIRES: `segment` is one of segments() and contains the range.
   void read(const Segment& segment, Range range, std::span<float> out) const;
+  /// Reads and checks a block of kSegmentBlock words. REQUIRES: `segment` is one of segments() and has the block.
+  void read_block(const Segment& segment, std::size_t block, std::vector<float>& words) const;
+  /// Reads and checks all blocks of a segment.
+  void verify(const Segment& segment) const;
 
  private:
   void read_index();

@@ -54,6 +54,8 @@ class RecordMemory {
   RecordHeader& header(std::uint32_t row) const { return *reinterpret_cast<RecordHeader*>(at(row)); }
   /// The row's values, followed by its state.
   float* values(std::uint32_t row) const { return reinterpret_cast<float*>(at(row) + sizeof(RecordHeader)); }
+  /// The whole record: header, values, state.
+  std::byte* record(std::uint32_t row) const { return at(row); }
   void prefetch(std::uint32_t row) const { __builtin_prefetch(at(row)); }
 
  private:

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include <psring/common/base/rng.h>
 #include <psring/common/base/text/error.h>
@@ -207,6 +209,35 @@ void TableRows::apply(const Update& update) {
   }
   keys_.clear();
   counts_.clear();
+}
+
+std::vector<std::uint32_t> TableRows::in_order() const {
+  // By group of kCut buckets first, then within each group.
+  std::vector<std::size_t> ends(kBuckets / kCut + 1);
+  const auto group = [&](std::uint32_t row) { return bucket_of(records_.header(row).key) / kCut; };
+  for (std::uint32_t row = 0; row < records_.used(); ++row)
+    if (!records_.is_free(row)) ++ends[group(row) + 1];
+  for (std::size_t i = 1; i < ends.size(); ++i) ends[i] += ends[i - 1];
+  std::vector<std::uint32_t> order(records_.size());
+  for (std::uint32_t row = 0; row < records_.used(); ++row)
+    if (!records_.is_free(row)) order[ends[group(row)]++] = row;
+  std::vector<std::pair<std::uint64_t, std::uint32_t>> keyed;
+  for (std::size_t begin = 0, i = 0; begin < order.size(); begin = ends[i++]) {
+    keyed.clear();
+    for (std::size_t at = begin; at < ends[i]; ++at) keyed.emplace_back(records_.header(order[at]).key, order[at]);
+    std::ranges::sort(keyed);
+    for (std::size_t at = begin; at < ends[i]; ++at) order[at] = keyed[at - begin].second;
+  }
+  return order;
+}
+
+void TableRows::insert(std::span<const std::byte> record) {
+  check(record.size() ==
+            sizeof(RecordHeader) + (options_.width + options_.rule->state_floats(options_.width)) * sizeof(float),
+        "a record of {} bytes", record.size());
+  const std::uint32_t row = records_.add();
+  std::memcpy(records_.record(row), record.data(), record.size());
+  index_.insert(records_.header(row).key, row);
 }
 
 }  // namespace psring::optim

@@ -56,6 +56,7 @@ class TableRows {
   /// REQUIRES: rule and ledger outlive this.
   TableRows(const Options& options, MemoryLedger& ledger);
 
+  const Options& options() const { return options_; }
   /// Rows that were trained.
   std::size_t size() const { return records_.size(); }
   /// Writes the keys' rows into out [keys, width], narrowed to its type. A key without a row has its initial values: a
@@ -66,6 +67,12 @@ class TableRows {
   /// `update.count` counts the updates from 1. After an update for which RowRules::due holds, rows leave: the keys then
   /// have their initial values again. REQUIRES: keys ascend in each list; if rows leave, each update is of all buckets.
   void update(const Update& update, std::span<const std::vector<RowGradients>> workers, float factor);
+
+  /// The numbers of all rows, in the order of their hashed keys: 4 bytes a row, which are not booked.
+  std::vector<std::uint32_t> in_order() const;
+  const RecordMemory& records() const { return records_; }
+  /// Adds a row: a whole record of a table of this width and rule. REQUIRES: the key has no row.
+  void insert(std::span<const std::byte> record);
 
  private:
   static constexpr std::size_t kAtOnce = 64;
