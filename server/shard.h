@@ -76,7 +76,10 @@ class Shard {
 
   /// The version to be saved now, if there is one: worker 0 asked for it, all pieces have it, and the workers' own
   /// parts are written. The caller then writes `state` and calls `saved`, before the next message.
-  std::optional<std::uint64_t> save_due() const { return save_.due(store_); }
+  std::optional<std::uint64_t> save_due() const {
+    const auto step = save_.due(store_);
+    return step && tables_.at(*step) ? step : std::nullopt;
+  }
   /// The values and the optimizer state of all pieces. The parts refer to memory of the shard, until the next call.
   std::vector<optim::StatePart> state();
   void saved(std::vector<net::Outgoing>& replies);

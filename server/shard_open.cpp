@@ -83,6 +83,7 @@ void Shard::begin_with(std::size_t piece, std::span<const float> values) {
 
 /// Reads values and optimizer state from the checkpoint that the job begins with.
 void Shard::load_saved() {
+  tables_.load_saved();
   if (!options_.saved) return;
   for (std::size_t piece = 0; piece < store_.pieces().size(); ++piece) {
     const StoredPiece& stored = store_.piece(piece);

@@ -24,6 +24,10 @@ namespace psring {
 class Device;
 }
 
+namespace psring::optim {
+class TableRows;
+}
+
 namespace psring::server {
 
 /// Work on gradients or parameters that a shard begins.
@@ -62,6 +66,8 @@ struct ShardOptions {
   /// Reads one array (optim/checkpoint/shard.h) of a unit's range from the checkpoint that the job begins with. Null:
   /// the layout says how parameters begin.
   std::function<void(const UnitLayout&, Range, const std::string&, std::span<float>)> saved = {};
+  /// Reads a table's rows of some buckets from that checkpoint; null as well.
+  std::function<void(const TableLayout&, Range buckets, optim::TableRows&)> saved_rows = {};
   std::uint64_t save_every = 0;  ///< steps between two checkpoints; 0: no checkpoints
   Device* device = nullptr;      ///< applies the updates (DeviceApplier); null: the host does
   /// Called before each piece of work; null: nobody wants to know.

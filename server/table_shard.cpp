@@ -26,6 +26,7 @@ TableShard::~TableShard() { ledger_.release(Category::communication, booked_); }
 void TableShard::open(const net::LayoutMessage& description) {
   const Layout& layout = description.layout;
   units_ = layout.units.size();
+  owners_ = layout.owners;
   for (const TableLayout& table : layout.tables) {
     Table& own = tables_.emplace_back();
     own.layout = table;
@@ -63,6 +64,18 @@ std::optional<std::uint64_t> TableShard::version() const {
   for (const Table& table : tables_)
     for (const Piece& piece : table.pieces) least = std::min(least.value_or(piece.version), piece.version);
   return least;
+}
+
+void TableShard::load_saved() {
+  if (!options_.saved_rows) return;
+  for (Table& table : tables_) options_.saved_rows(table.layout, table_buckets(owners_, options_.rank), *table.rows);
+}
+
+std::vector<optim::TablePart> TableShard::state() const {
+  std::vector<optim::TablePart> parts;
+  for (const Table& table : tables_)
+    parts.push_back({&table.layout, table_buckets(owners_, options_.rank), table.rows.get()});
+  return parts;
 }
 
 std::size_t TableShard::rows() const {

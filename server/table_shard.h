@@ -13,6 +13,7 @@
 #include <psring/common/net/layout_message.h>
 #include <psring/common/net/outbox.h>
 #include <psring/common/net/transport.h>
+#include <psring/optim/checkpoint/shard.h>
 #include <psring/optim/rows/table_rows.h>
 #include <psring/server/clocks.h>
 #include <psring/server/shard_options.h>
@@ -47,6 +48,12 @@ class TableShard {
   bool empty() const { return tables_.empty(); }
   /// The least version of all pieces; nothing without tables.
   std::optional<std::uint64_t> version() const;
+  /// True once every piece has had `version` updates.
+  bool at(std::uint64_t version) const { return this->version().value_or(version) == version; }
+  /// Reads the rows of the checkpoint that the job begins with. Throws data, naming the file.
+  void load_saved();
+  /// The rows of all tables, for a checkpoint; valid until the next message.
+  std::vector<optim::TablePart> state() const;
   /// Rows of all tables that were trained.
   std::size_t rows() const;
 
@@ -118,6 +125,7 @@ class TableShard {
   const ShardOptions& options_;
   MemoryLedger& ledger_;
   std::size_t units_ = 0;
+  std::size_t owners_ = 1;
   std::vector<Table> tables_;
   std::size_t booked_ = 0;  ///< for lists of keys
 };

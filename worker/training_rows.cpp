@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <psring/optim/checkpoint/saved_rows.h>
 #include <psring/optim/norm.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/worker/exchange/tables/local_tables.h>
@@ -15,6 +16,10 @@ const KeyCounts& Training::key_counts() const {
   const JobOptions& job = setup_.job();
   const std::uint64_t last = next_.value_or(setup_.steps());
   if (key_counts_ && key_counts_->first == last) return key_counts_->second;
+  std::vector<std::vector<optim::RowAge>> known;
+  if (setup_.saved())
+    for (const TableLayout& table : setup_.layout().tables)
+      known.push_back(optim::saved_ages(*setup_.saved(), table.name));
   KeyCounts counts({.data = *setup_.data().train,
                     .sampler = sampler(),
                     .tables = key_fields_of(setup_.model().tables),
@@ -22,7 +27,8 @@ const KeyCounts& Training::key_counts() const {
                     .owners = setup_.served_layout().owners,
                     .rules = row_rules(job),
                     .first = plan_.run_first_step,
-                    .last = last});
+                    .last = last,
+                    .known = std::move(known)});
   return key_counts_.emplace(last, std::move(counts)).second;
 }
 

@@ -101,7 +101,8 @@ void read_rows(const Checkpoint& saved, const std::string& table, Range buckets,
         if (skipped)
           streams[array - 1].skip(words);
         else
-          streams[array - 1].read(std::span(record).subspan(arrays[array].begin * sizeof(float), words * sizeof(float)));
+          streams[array - 1].read(
+              std::span(record).subspan(arrays[array].begin * sizeof(float), words * sizeof(float)));
       }
       if (skipped) continue;
       std::memcpy(numbers.data(), record.data() + arrays[2].begin * sizeof(float), numbers.size() * sizeof(float));
@@ -112,11 +113,17 @@ void read_rows(const Checkpoint& saved, const std::string& table, Range buckets,
   }
 }
 
-std::vector<std::uint64_t> saved_keys(const Checkpoint& saved, const std::string& table) {
-  std::vector<std::uint64_t> all;
-  for (const SavedPlace& place : saved.places(table, kRowKeys)) {
-    KeyStream keys(place);
-    for (std::size_t row = 0; row < *place.segment->rows; ++row) all.push_back(keys.next());
+std::vector<RowAge> saved_ages(const Checkpoint& saved, const std::string& table) {
+  std::vector<RowAge> all;
+  const std::vector<SavedPlace>& places = saved.places(table, kRowKeys);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    KeyStream keys(places[i]);
+    SegmentStream counts(saved.places(table, kRowCounts).at(i));
+    for (std::size_t row = 0; row < *places[i].segment->rows; ++row) {
+      RowAge& age = all.emplace_back(RowAge{.key = keys.next()});
+      counts.read(std::as_writable_bytes(std::span(&age.count, 1)));
+      counts.read(std::as_writable_bytes(std::span(&age.last, 1)));
+    }
   }
   return all;
 }

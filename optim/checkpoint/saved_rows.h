@@ -31,7 +31,7 @@ SavedTensor saved_table(const TableLayout& table, const RowRule& rule);
 /// or incomplete.
 void read_rows(const Checkpoint& saved, const std::string& table, Range buckets, TableRows& rows);
 
-/// Returns the hashed keys of a table's rows, ascending.
-std::vector<std::uint64_t> saved_keys(const Checkpoint& saved, const std::string& table);
+/// Returns the hashed keys, occurrences and last updates of a table's rows, by ascending key.
+std::vector<RowAge> saved_ages(const Checkpoint& saved, const std::string& table);
 
 }  // namespace psring::optim

@@ -346,8 +346,16 @@ TEST_CASE("options that tables do not have are refused by name") {
   CHECK_THAT(refused([](JobOptions& job) { job.compress = "int8"; }), line("--compress int8"));
   CHECK_THAT(refused([](JobOptions& job) { job.replicas = 1; }), line("--replicas"));
   CHECK_THAT(refused([](JobOptions& job) { job.max_restarts = 1; }), line("--max-restarts"));
-  CHECK_THAT(refused([](JobOptions& job) { job.checkpoint_every = 1; }), line("--checkpoint-every"));
-  CHECK_THAT(refused([](JobOptions& job) { job.resume = "x"; }), line("--resume"));
+  CHECK_THAT(refused([](JobOptions& job) {
+               job.checkpoint_every = 1;
+               job.table_admit = "2";
+             }),
+             line("--checkpoint-every 1 with --table-admit 2"));
+  CHECK_THAT(refused([](JobOptions& job) {
+               job.resume = "x";
+               job.table_consistency = "asp";
+             }),
+             line("--resume x with --table-consistency asp"));
   CHECK_THAT(refused([](JobOptions& job) { job.init = "x"; }), line("--init"));
   CHECK_THAT(refused([](JobOptions& job) { job.optimizer_on = "worker"; }), line("--optimizer-on worker"));
   CHECK_THAT(refused([](JobOptions& job) { job.precision = "f16"; }), line("--loss-scale auto"));

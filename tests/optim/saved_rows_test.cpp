@@ -22,7 +22,8 @@ constexpr std::size_t kWidth = 3;
 constexpr std::size_t kKeys = 140000;  // more keys than a block holds
 
 TableRows::Options options_of(const RowRule& rule, std::size_t width = kWidth) {
-  return {.width = width, .init = {Init::Kind::uniform, 1}, .seed = 7, .rule = &rule, .most_bytes = std::size_t{1} << 30};
+  return {
+      .width = width, .init = {Init::Kind::uniform, 1}, .seed = 7, .rule = &rule, .most_bytes = std::size_t{1} << 30};
 }
 
 TableLayout layout_of(std::size_t width = kWidth) { return {.name = "ads", .width = width}; }
@@ -87,7 +88,10 @@ TEST_CASE("rows that some owners saved, any other number of them reads, record b
   std::vector<std::uint64_t> odd = keys;
   std::erase_if(odd, [](std::uint64_t key) { return key % 2 == 0; });
   train(whole, odd, 2);
-  CHECK((saved_keys(saved, "ads") == keys));
+  const std::vector<RowAge> ages = saved_ages(saved, "ads");
+  CHECK(std::ranges::equal(ages, keys, {}, &RowAge::key));
+  CHECK(std::ranges::all_of(ages,
+                            [](const RowAge& age) { return age.count == age.last && age.last == 1 + age.key % 2; }));
   CHECK(saved.manifest().tensors[0].rows == keys.size());
   const std::size_t bytes = sizeof(RecordHeader) + (kWidth + rule->state_floats(kWidth)) * sizeof(float);
   const std::vector<std::uint32_t> order = whole.in_order();
@@ -124,7 +128,7 @@ TEST_CASE("rows of another width or rule, and damaged ones, are refused by name"
   CHECK_THAT(error(*other, kWidth, "ads"), Contains("server-0.shard") && Contains("3 words a row, 1 expected"));
   CHECK_THAT(error(*rule, kWidth, "users"), Contains("has no keys of 'users'"));
   const std::string shard = (path / "server-1.shard").string();
-  const std::size_t data = saved_keys(saved, "ads").size();
+  const std::size_t data = saved_ages(saved, "ads").size();
   for (const std::size_t offset : {std::size_t{0}, data}) {  // a key, and something behind
     damage(shard, offset);
     const std::string text = error_of(ErrorKind::data, [&] { Checkpoint(path).verify(); });

@@ -93,6 +93,8 @@ KeyCounts::KeyCounts(Run run)
   std::vector<std::vector<std::uint64_t>> batch(run.tables.size());
   std::vector<std::vector<Trained>> rows(run.tables.size());
   std::vector<std::size_t> sorted(run.tables.size());  // of rows, that are in order and different
+  for (std::size_t table = 0; table < run.known.size(); ++table)
+    for (const optim::RowAge& row : run.known[table]) rows[table].push_back({row.key, row.last, row.count});
   pulled_.assign(run.tables.size(), std::vector<std::uint64_t>(run.workers * owners_));
   const std::uint64_t batches = run.sampler.batches();
   for (std::uint64_t step = run.first; step < run.last; ++step) {

@@ -29,7 +29,8 @@ class KeyCounts {
     std::size_t owners = 1;   ///< of each table's buckets
     optim::RowRules rules = {};
     std::uint64_t first = 0;
-    std::uint64_t last = 0;  ///< steps [first, last)
+    std::uint64_t last = 0;                              ///< steps [first, last)
+    std::vector<std::vector<optim::RowAge>> known = {};  ///< by table: the rows before step `first`
   };
   explicit KeyCounts(Run run);
 

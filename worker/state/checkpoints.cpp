@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 
 #include <psring/common/base/text/error.h>
+#include <psring/optim/checkpoint/saved_rows.h>
 #include <psring/worker/exchange/mesh/mesh_groups.h>
+#include <psring/worker/exchange/tables/local_tables.h>
 #include <psring/worker/state/checkpoints.h>
 #include <psring/worker/state/error_feedback.h>
 #include <psring/worker/training.h>
@@ -19,18 +21,30 @@ constexpr const char* kSamples = "training samples";
 constexpr const char* kTokenizer = "tokenizer";
 constexpr const char* kUnknown = "unknown";
 
+std::string describe_leaving(const JobOptions& job) {
+  if (!row_rules(job).sweeps()) return "none";
+  return fmt::format("--table-ttl '{}' --table-rows '{}' --table-sweep {}", job.table_ttl, job.table_rows,
+                     job.table_sweep);
+}
+
 /// The facts about a run that a run which continues it must share. Reads the data.
 std::map<std::string, std::string> facts_of(const TrainSetup& setup) {
   const JobOptions& job = setup.job();
   const DataSplit& data = setup.data();
-  return {{"model", job.model},
-          {"optimizer", describe_rule(job, *setup.optimizer().rule)},
-          {"seed", std::to_string(job.seed)},
-          {"global batch", std::to_string(job.global_batch)},
-          {kSamples, std::to_string(data.train->size())},
-          {kData, data.fingerprint ? data.fingerprint() : kUnknown},
-          {kTokenizer, data.tokenizer.empty() ? kUnknown : data.tokenizer},
-          {"shuffle", job.shuffle}};
+  std::map<std::string, std::string> facts{{"model", job.model},
+                                           {"optimizer", describe_rule(job, *setup.optimizer().rule)},
+                                           {"seed", std::to_string(job.seed)},
+                                           {"global batch", std::to_string(job.global_batch)},
+                                           {kSamples, std::to_string(data.train->size())},
+                                           {kData, data.fingerprint ? data.fingerprint() : kUnknown},
+                                           {kTokenizer, data.tokenizer.empty() ? kUnknown : data.tokenizer},
+                                           {"shuffle", job.shuffle}};
+  if (!setup.layout().tables.empty())
+    facts.insert({{"table optimizer", job.table_optimizer},
+                  {"table type", job.table_type},
+                  {"table init", job.table_init},
+                  {"rows that leave", describe_leaving(job)}});
+  return facts;
 }
 
 bool is_about_data(const std::string& fact) { return fact == kData || fact == kSamples || fact == kTokenizer; }
@@ -62,6 +76,8 @@ std::vector<optim::SavedTensor> tensors_of(const TrainSetup& setup, std::span<co
   for (std::size_t i = 0; i < whole.tensors.size(); ++i)
     tensors.push_back({whole.tensors[i].name, whole.tensors[i].shape,
                        whole.trained[i] ? trained : std::vector<std::string>{optim::kValues}});
+  for (const TableLayout& table : setup.layout().tables)
+    tensors.push_back(optim::saved_table(table, *setup.rows().rule));
   return tensors;
 }
 
@@ -174,8 +190,11 @@ void Checkpoints::save(std::uint64_t step) {
       parts.push_back({&setup_.layout().units[unit], {0, values.size()}, optim::residual_array(data_rank_), values});
     }
   }
-  if (!parts.empty())
-    optim::write_shard(folder_.aside(step) / fmt::format("worker-{}{}", rank_, optim::kShardSuffix), step, parts);
+  const std::vector<optim::TablePart> tables =
+      able_.tables != nullptr ? able_.tables->save(step) : std::vector<optim::TablePart>();
+  if (!parts.empty() || !tables.empty())
+    optim::write_shard(folder_.aside(step) / fmt::format("worker-{}{}", rank_, optim::kShardSuffix), step, parts,
+                       tables);
   able_.saving->wait_saved(step);
   if (mesh_ != nullptr) mesh_->job->barrier().wait();  // the strategy waits for the workers of the same part alone
   if (rank_ == 0) complete(step, parts);

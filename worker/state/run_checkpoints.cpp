@@ -18,7 +18,10 @@ std::string describe_rule(const JobOptions& job, const optim::Optimizer& rule) {
 
 void require_tensors(const optim::Checkpoint& saved, const std::vector<optim::SavedTensor>& tensors) {
   for (const optim::SavedTensor& tensor : tensors)
-    if (!saved.has(tensor.name, tensor.shape))
+    if (tensor.width > 0 && !saved.has(tensor))
+      fail(ErrorKind::data, "--resume {}: has no table '{}' with rows of {} elements and the arrays {}",
+           saved.folder().string(), tensor.name, tensor.width, fmt::join(tensor.arrays, ", "));
+    else if (!saved.has(tensor.name, tensor.shape))
       fail(ErrorKind::data, "--resume {}: has no tensor '{}' of shape [{}]", saved.folder().string(), tensor.name,
            fmt::join(tensor.shape, ", "));
 }

@@ -69,6 +69,10 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
   const JobOptions plain;
   const bool each_push = parse_consistency(job.consistency).each_push_updates;
   const bool each_push_of_rows = parse_consistency(job.row_consistency()).each_push_updates;
+  const optim::RowRules rules = row_rules(job);
+  const std::string of_checkpoints =
+      job.checkpoint_every > 0 ? fmt::format("--checkpoint-every {}", job.checkpoint_every) : "--resume " + job.resume;
+  const bool checkpoints = job.checkpoint_every > 0 || !job.resume.empty();
   const Refused rows[] = {
       {planned, "plan, memory and predictions", "the bytes of rows depend on the samples"},
       {!strategy.tables, "--strategy " + job.strategy,
@@ -81,11 +85,10 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
        "workers average dense gradients; --table-consistency says it of rows"},
       {each_push && !each_push_of_rows, "--table-consistency " + job.table_consistency,
        "with --consistency " + job.consistency + " workers do not wait for each other"},
-      {each_push_of_rows && (row_rules(job).sweeps() || row_rules(job).admits()),
-       "--table-consistency " + job.row_consistency(),
+      {each_push_of_rows && (rules.sweeps() || rules.admits()), "--table-consistency " + job.row_consistency(),
        "--table-admit, --table-ttl and --table-rows count the steps of all workers"},
-      {!row_rules(job).sweeps() && job.table_sweep != plain.table_sweep,
-       fmt::format("--table-sweep {}", job.table_sweep), "no row leaves without --table-ttl or --table-rows"},
+      {!rules.sweeps() && job.table_sweep != plain.table_sweep, fmt::format("--table-sweep {}", job.table_sweep),
+       "no row leaves without --table-ttl or --table-rows"},
       {each_push_of_rows && job.remedy != "none", "--remedy " + job.remedy, "servers remedy dense gradients alone"},
       {job.backup_workers > 0, "--backup-workers", "an update of rows waits for every worker"},
       {job.placement == "mixed", fmt::format("--servers mixed:{}", job.standalone_servers()),
@@ -105,8 +108,10 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
       {job.max_restarts > 0, "--max-restarts", "rows are not kept for a restart"},
       {job.min_workers > 0, "--elastic", "rows are not kept for fewer workers"},
       {job.replicas > 0, "--replicas", "followers have no rows"},
-      {job.checkpoint_every > 0, "--checkpoint-every", "a checkpoint has no rows"},
-      {!job.resume.empty(), "--resume", "a checkpoint has no rows"},
+      {checkpoints && rules.admits(), of_checkpoints + " with --table-admit " + job.table_admit,
+       "a checkpoint has no counters of keys without rows"},
+      {checkpoints && each_push_of_rows, of_checkpoints + " with --table-consistency " + job.row_consistency(),
+       "a checkpoint holds one step of all workers"},
       {!job.init.empty(), "--init", "rows begin with --table-init"},
       {!job.live.empty(), "--live", "the page shows no rows"},
       {!job.fault.empty(), "--fault", "lost frames of rows are not sent again"},

@@ -146,7 +146,7 @@ class Tables(ProgramTest):
 
     def test_what_tables_do_not_have_is_refused(self):
         for flags in (["--consistency", "asp", "--table-consistency", "bsp"], ["--consistency", "asp", "--remedy", "scale-lr"], ["--compress", "int8"], ["--replicas", 1], ["--max-restarts", 1], ["--elastic", "1:2"],
-                      ["--checkpoint-every", 2], ["--live", "127.0.0.1:0"], ["--fault", "kill:worker:0@step=1"],
+                      ["--live", "127.0.0.1:0"], ["--fault", "kill:worker:0@step=1"],
                       ["--optimizer-on", "worker"], ["--local-reduce"], ["--backup-workers", 1], ["--servers", "mixed:1"],
                       ["--compute", "sleep:1ms"], ["--aggregate", "median"], ["--precision", "f16"]):
             result = self.train("--strategy", "ps", "--workers", 2, *JOB, *flags)

@@ -3,6 +3,8 @@
 #include <psring/common/base/text/error.h>
 #include <psring/common/device/mapping.h>
 #include <psring/common/proc/job.h>
+#include <psring/optim/checkpoint/checkpoint.h>
+#include <psring/optim/checkpoint/saved_rows.h>
 #include <psring/worker/data/key_counts.h>
 #include <psring/worker/exchange/tables/local_tables.h>
 
@@ -24,6 +26,20 @@ LocalTables::LocalTables(const Plan& plan, const World& world) : plan_(plan) {
       own.push_back(std::make_unique<TableBatch>(tables[table], world, row_rules(plan.job).counts()));
     gradients_.emplace_back(plan.job.virtual_workers);
   }
+}
+
+void LocalTables::start() {
+  if (plan_.job.resume.empty()) return;
+  const optim::Checkpoint saved(plan_.job.resume);
+  for (TableId table = 0; table < rows_.size(); ++table)
+    optim::read_rows(saved, plan_.layout.tables[table].name, {0, kBuckets}, *rows_[table]);
+}
+
+std::vector<optim::TablePart> LocalTables::save(std::uint64_t /*step*/) {
+  std::vector<optim::TablePart> parts;
+  for (TableId table = 0; table < rows_.size(); ++table)
+    parts.push_back({&plan_.layout.tables[table], {0, kBuckets}, rows_[table].get()});
+  return parts;
 }
 
 void LocalTables::fetch(std::span<const KeyBatch> keys, Step /*step*/, std::size_t virtual_worker, RowUse use) {

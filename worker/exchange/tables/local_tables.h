@@ -17,6 +17,8 @@ class LocalTables final : public Tables {
   /// REQUIRES: plan and world outlive it.
   LocalTables(const Plan& plan, const World& world);
 
+  void start() override;
+  std::vector<optim::TablePart> save(std::uint64_t step) override;
   void fetch(std::span<const KeyBatch> keys, Step step, std::size_t virtual_worker, RowUse use) override;
   TableView view(TableId table, Range bags) override { return batch(table).view(bags); }
   void acquire(TableId table) override;

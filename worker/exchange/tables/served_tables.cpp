@@ -32,6 +32,7 @@ class ServedTables final : public Tables {
   void quiesce() override;
   void leave() override;
   double staleness() override { return opens_ ? world_.client->take_staleness() : 0; }
+  std::vector<optim::TablePart> save(std::uint64_t step) override;
   Nanoseconds waited() const override { return waited_; }
   void predict(const KeyCounts& counts, Prediction& sum) const override;
 
@@ -94,6 +95,12 @@ void ServedTables::quiesce() {
 void ServedTables::leave() {
   if (!plan_.consistency.each_push_updates) world_.client->leave();
   left_ = true;
+}
+
+/// Where servers own the dense parameters as well, these are saved together (Servers::wait_saved).
+std::vector<optim::TablePart> ServedTables::save(std::uint64_t step) {
+  if (opens_ && plan_.data_rank.value == 0) world_.client->save(step, 0);
+  return {};
 }
 
 namespace {

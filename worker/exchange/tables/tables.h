@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include <psring/optim/checkpoint/shard.h>
 #include <psring/worker/exchange/plan.h>
 #include <psring/worker/exchange/prediction.h>
 
@@ -50,8 +51,9 @@ class Tables {
   virtual void finish(Step step) = 0;
   /// On return the owners have taken all gradients.
   virtual void quiesce() {}
-  /// This worker pushes no more gradients. Rows that are read from now on are those of the end, once all workers have
-  /// left. After quiesce. REQUIRES: owners update rows for each push.
+  /// Returns this process's rows for a checkpoint, valid until the next step. Servers of rows alone have saved theirs.
+  virtual std::vector<optim::TablePart> save(std::uint64_t step) = 0;
+  /// This worker pushes nothing more (ssp, asp). Later reads give the rows of the end, once all workers have left.
   virtual void leave() {}
   /// See Pacing::staleness; of rows that no unit's servers have.
   virtual double staleness() { return 0; }
@@ -61,8 +63,7 @@ class Tables {
   virtual void predict(const KeyCounts& counts, Prediction& sum) const = 0;
 };
 
-/// Tables at servers. `opens`: declares the tables to the servers, because no other part does. REQUIRES: plan and
-/// world outlive it.
+/// Tables at servers. `opens`: no other part declares the tables to them. REQUIRES: plan and world outlive it.
 std::unique_ptr<Tables> make_served_tables(const Plan& plan, const World& world, bool opens = false);
 /// Returns the bytes of an arena that the batches of a table at servers take.
 std::size_t lent_bytes(const TableLayout& table);
