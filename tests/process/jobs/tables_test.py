@@ -4,11 +4,12 @@ import json
 import pathlib
 import random
 import re
+import signal
 import struct
 import subprocess
 import unittest
 
-from support import ProgramTest
+from support import ProgramTest, until
 
 JOB = ["--model", "dlrm:dense=4,features=6,dim=8,bottom=16-8,top=16-1", "--data", "criteo-like:samples=3k", "--global-batch", 60,
        "--steps", 12, "--seed", 3, "--table-optimizer", "adagrad", "--table-lr", 0.1]
@@ -143,6 +144,46 @@ class Tables(ProgramTest):
                     self.assertEqual(check["measured"], check["predicted"], check)
             for strategy, value in auc.items():
                 self.assertGreater(value, auc["ps"] - 0.02, auc)
+
+    def test_checkpoints(self):
+        three = ["--strategy", "ps", "--workers", 2, "--servers", 3]
+        self.assert_done(self.train(*three, *JOB, "--checkpoint-every", 5, "--out", "whole"))
+        saved = "whole/checkpoints/step-00000005"
+        for number, ways in enumerate((["ps", "--servers", 1], ["ps", "--servers", 2, "--transport", "tcp"], ["ps", "--servers", 5], ["ps-colocated"],
+                                       ["hybrid", "--servers", 2], ["ddp", "--placement", "colocated"], ["zero1"], ["zero2", "--servers", 3])):
+            self.assert_done(self.train("--strategy", *ways, "--workers", 2, *JOB, "--resume", saved, "--checkpoint-every", 4, "--out", f"way{number}"))
+            self.assertEqual(self.model(f"way{number}"), self.model("whole"), ways)
+            for check in self.summary(f"way{number}")["bytes"]:
+                self.assertEqual(check["measured"], check["predicted"], check)
+            again = ["--resume", f"way{number}/checkpoints/step-00000008", "--out", f"again{number}"]
+            self.assert_done(self.train("--strategy", "single", "--virtual-workers", 2, *JOB, *again))
+            self.assertEqual(self.model(f"again{number}"), self.model("whole"), ways)
+        for flags, said in ((["--table-optimizer", "adam"], "table optimizer adagrad, this run's is adam"),
+                            (["--table-type", "bf16"], "table type f32, this run's is bf16"),
+                            (["--table-init", "constant:0"], "table init"), (["--table-ttl", 5], "rows that leave none"),
+                            (["--model", JOB[1].replace("dim=8", "dim=4").replace("16-8", "16-4")], "model dlrm")):
+            options = dict(zip(JOB[::2], JOB[1::2])) | dict(zip(flags[::2], flags[1::2]))
+            result = self.train(*three, *(word for pair in options.items() for word in pair), "--resume", saved)
+            self.assert_refused(result, 3, f"--resume {self.folder / saved}: saved with", said)
+        shard = self.folder / saved / "server-1.shard"
+        shard.write_bytes(b"\1" + shard.read_bytes()[1:])
+        self.assert_refused(self.train(*three, *JOB, "--resume", saved), 3, f"{shard}: damaged")
+        for flag in (["--checkpoint-every", 5], ["--resume", saved]):
+            for rule in (["--table-admit", 2], ["--table-consistency", "asp"]):
+                self.assert_refused(self.train("--strategy", "hybrid", "--workers", 2, *JOB, *flag, *rule), 2, f"{flag[0]} ", f" with {rule[0]} {rule[1]} is refused: ")
+
+    def test_a_run_that_was_interrupted(self):
+        job = ["--strategy", "ps", "--workers", 2, "--servers", 2, *JOB[:6], "--steps", 4000, *JOB[8:], "--checkpoint-every", 20]
+        started = self.start("psring", "train", *job, "--out", "run")
+        until(lambda: started.poll() is not None or list((self.folder / "run" / "checkpoints").glob("step-*[0-9]")), "no checkpoint")
+        started.send_signal(signal.SIGINT)
+        self.assertEqual(self.finish(started).status, 130)
+        until(lambda: not self.processes(), "its processes still run")
+        result = self.run_program("psring", "resume", "run")
+        self.assert_done(result)
+        self.assertRegex(result.out, r"part 1 continues at step \d+ of 4000")
+        self.assert_done(self.train(*job, "--out", "whole"))
+        self.assertEqual(self.model("run"), self.model("whole"))
 
     def test_what_tables_do_not_have_is_refused(self):
         for flags in (["--consistency", "asp", "--table-consistency", "bsp"], ["--consistency", "asp", "--remedy", "scale-lr"], ["--compress", "int8"], ["--replicas", 1], ["--max-restarts", 1], ["--elastic", "1:2"],
