@@ -24,8 +24,8 @@ int run_command_line(const App& app, int argc, char** argv) {
        {cli::add_train,    cli::add_resume,      cli::add_compare,  cli::add_report,    cli::add_trace,
         cli::add_watch,    cli::add_step,        cli::add_fit,      cli::add_plan,      cli::add_keygen,
         cli::add_doctor,   cli::add_coordinator, cli::add_agent,    cli::add_manifests, cli::add_memory,
-        cli::add_generate, cli::add_tokenize,    cli::add_quantize, cli::add_check,     cli::add_check_run,
-        cli::add_options}) {
+        cli::add_generate, cli::add_tokenize,    cli::add_quantize, cli::add_export,    cli::add_rows,
+        cli::add_check,    cli::add_check_run,   cli::add_options}) {
     const std::size_t before = program.commands().size();
     cli::Command command = add(program);
     commands[program.commands().at(before).name()] = std::move(command);

@@ -40,6 +40,8 @@ Command add_memory(const Flags& program);
 Command add_generate(const Flags& program);
 Command add_tokenize(const Flags& program);
 Command add_quantize(const Flags& program);
+Command add_export(const Flags& program);
+Command add_rows(const Flags& program);
 Command add_check(const Flags& program);
 /// The hidden subcommand in which `check` runs a student's code.
 Command add_check_run(const Flags& program);

@@ -144,4 +144,11 @@ fs::path newest_whole_checkpoint(const JobOptions& job, Damaged damaged) {
   fail(ErrorKind::data, "{}: the folder has no complete checkpoint", folder);
 }
 
+fs::path checkpoint_at(const fs::path& given) {
+  std::error_code no_run;
+  if (fs::exists(given / kManifestFile, no_run))
+    return newest_whole_checkpoint(job_of_run(fs::absolute(given)), Damaged::leave);
+  return optim::find_checkpoint(given);
+}
+
 }  // namespace psring::cli

@@ -40,4 +40,8 @@ enum class Damaged { leave, set_aside };
 /// if there is no checkpoint, or if one cannot be opened.
 std::filesystem::path newest_whole_checkpoint(const JobOptions& job, Damaged damaged);
 
+/// Returns the checkpoint at `given`, or the newest one in that run folder or folder of checkpoints, after reading and
+/// checking all its bytes. Throws data if there is none.
+std::filesystem::path checkpoint_at(const std::filesystem::path& given);
+
 }  // namespace psring::cli

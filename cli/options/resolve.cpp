@@ -189,13 +189,9 @@ void leave_out_faults(JobOptions& job, const worker::StrategyKind& kind, const F
 void set_checkpoints(JobOptions& job) {
   namespace fs = std::filesystem;
   std::uint64_t first_step = 0;
-  std::error_code no_run;
   if (!job.resume.empty()) {
     try {
-      const bool is_run = fs::exists(fs::path(job.resume) / kManifestFile, no_run);
-      job.resume = (is_run ? newest_whole_checkpoint(job_of_run(fs::absolute(job.resume)), Damaged::leave)
-                           : optim::find_checkpoint(job.resume))
-                       .string();
+      job.resume = checkpoint_at(job.resume).string();
       first_step = optim::Checkpoint(job.resume).step();
     } catch (const Error& error) {
       throw error.with_context("--resume");

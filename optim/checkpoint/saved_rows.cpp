@@ -113,6 +113,36 @@ void read_rows(const Checkpoint& saved, const std::string& table, Range buckets,
   }
 }
 
+struct SavedRowStream::Part {
+  KeyStream keys;
+  SegmentStream values;
+  const SavedPlace place;
+  std::size_t left;
+};
+
+SavedRowStream::SavedRowStream(const Checkpoint& saved, const SavedTensor& table)
+    : saved_(saved), table_(table), values_(table.width) {}
+SavedRowStream::~SavedRowStream() = default;
+
+bool SavedRowStream::next() {
+  const std::vector<SavedPlace>& places = saved_.places(table_.name, kRowKeys);
+  while (part_ == nullptr || part_->left == 0) {
+    if (places_ == places.size()) return false;
+    const SavedPlace& values = saved_.places(table_.name, kValues).at(places_);
+    const SavedPlace& keys = places[places_++];
+    if (values.segment->width != table_.width || values.segment->rows != keys.segment->rows)
+      fail(ErrorKind::data, "{}: the values of table '{}' do not fit its keys", values.shard->path(), table_.name);
+    part_ = std::make_unique<Part>(Part{KeyStream(keys), SegmentStream(values), values, *keys.segment->rows});
+  }
+  --part_->left;
+  hashed_ = part_->keys.next();
+  part_->values.read(std::as_writable_bytes(std::span(values_)));
+  if (!all_finite(std::span<const float>(values_)))
+    fail(ErrorKind::data, "{}: key {:#x} of table '{}' has NaN or infinity", part_->place.shard->path(),
+         unmix64(hashed_), table_.name);
+  return true;
+}
+
 std::vector<RowAge> saved_ages(const Checkpoint& saved, const std::string& table) {
   std::vector<RowAge> all;
   const std::vector<SavedPlace>& places = saved.places(table, kRowKeys);

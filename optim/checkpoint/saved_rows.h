@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,31 @@ SavedTensor saved_table(const TableLayout& table, const RowRule& rule);
 /// because a segment's rows are in the order of their hashed keys. Throws data, naming the file, if a record is damaged
 /// or incomplete.
 void read_rows(const Checkpoint& saved, const std::string& table, Range buckets, TableRows& rows);
+
+/// Reads a table's rows one after the other, by ascending hashed key. Throws data as read_rows does.
+class SavedRowStream {
+ public:
+  /// REQUIRES: saved and table outlive this; the checkpoint has the table.
+  SavedRowStream(const Checkpoint& saved, const SavedTensor& table);
+  SavedRowStream(const SavedRowStream&) = delete;
+  SavedRowStream& operator=(const SavedRowStream&) = delete;
+  ~SavedRowStream();
+
+  /// Reads the next row; false after the last one.
+  bool next();
+  std::uint64_t hashed() const { return hashed_; }
+  std::span<const float> values() const { return values_; }
+
+ private:
+  struct Part;
+
+  const Checkpoint& saved_;
+  const SavedTensor& table_;
+  std::size_t places_ = 0;  ///< begun
+  std::unique_ptr<Part> part_;
+  std::uint64_t hashed_ = 0;
+  std::vector<float> values_;
+};
 
 /// Returns the hashed keys, occurrences and last updates of a table's rows, by ascending key.
 std::vector<RowAge> saved_ages(const Checkpoint& saved, const std::string& table);

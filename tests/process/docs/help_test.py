@@ -6,7 +6,7 @@ import unittest
 
 from support import ProgramTest
 
-COMMANDS = [("psring",), *(("psring", command) for command in ("train", "compare", "report", "trace", "watch", "coordinator", "agent", "manifests", "keygen", "doctor", "generate", "tokenize", "quantize")),
+COMMANDS = [("psring",), *(("psring", command) for command in ("train", "compare", "report", "trace", "watch", "coordinator", "agent", "manifests", "keygen", "doctor", "generate", "tokenize", "quantize", "export", "rows")),
             ("psring-server",), ("psring-worker",), ("psring-bench",),
             *(("psring-bench", command) for command in ("all_reduce", "push_pull", "train", "gpu"))]
 JOB_COMMANDS = ("train", "compare", "coordinator")

@@ -1,0 +1,146 @@
+#include <algorithm>
+#include <charconv>
+#include <ranges>
+#include <set>
+
+#include <psring/common/base/text/error.h>
+#include <psring/optim/rows/row_hash.h>
+#include <psring/worker/tables/row_export.h>
+#include <psring/worker/tables/rows.h>
+
+namespace psring::worker {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kSuffix = ".safetensors";
+
+/// Returns the export in a file of this name; nothing if the name is not that of an export.
+std::optional<Export> export_at(const fs::path& path) {
+  const std::string name = path.stem().string();
+  const bool base = name.starts_with("base-");
+  if (path.extension() != kSuffix || (!base && !name.starts_with("delta-"))) return std::nullopt;
+  const TensorFile file(path.string());
+  const auto text = [&](const char* key) {
+    const auto found = file.metadata().find(key);
+    return found == file.metadata().end() ? std::string() : found->second;
+  };
+  Export one{.path = path, .id = text(kExportId), .follows = text(kExportFollows)};
+  const std::string step = text(kExportStep);
+  const auto [end, error] = std::from_chars(step.data(), step.data() + step.size(), one.step);
+  if (step.empty() || error != std::errc() || end != step.data() + step.size() || one.id.empty() ||
+      one.follows.empty() != base)
+    fail(ErrorKind::data, "{}: the file's metadata is not that of an export", path.string());
+  return one;
+}
+
+const RowFile::Table& table_of(const RowFile& file, const std::string& name) {
+  const RowFile::Table* const table = file.find(name);
+  if (table != nullptr) return *table;
+  std::string names;
+  for (const RowFile::Table& each : file.tables()) names += (names.empty() ? "" : ", ") + each.name;
+  fail(ErrorKind::usage, "{}: no table '{}'; there is {}", file.file().path(), name, names);
+}
+
+}  // namespace
+
+std::vector<Export> exports_in(const fs::path& folder) {
+  std::vector<Export> all;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (const auto one = export_at(entry.path())) all.push_back(*one);
+  std::ranges::sort(all, {}, &Export::step);
+  const auto base = std::ranges::find_if(std::views::reverse(all), [](const Export& one) { return one.follows.empty(); });
+  if (base == std::views::reverse(all).end()) {
+    if (!all.empty()) fail(ErrorKind::data, "{}: there are deltas, and no base", folder.string());
+    return {};
+  }
+  all.erase(all.begin(), base.base() - 1);
+  for (std::size_t i = 1; i < all.size(); ++i)
+    if (all[i].follows != all[i - 1].id)
+      fail(ErrorKind::data, "{}: it does not follow {}: an export between them is missing, or was made anew",
+           all[i].path.string(), all[i - 1].path.filename().string());
+  return all;
+}
+
+Rows::Rows(const fs::path& path) {
+  if (!fs::is_directory(path)) {
+    files_.push_back(std::make_unique<RowFile>(path.string()));
+    return;
+  }
+  exports_ = exports_in(path);
+  if (exports_.empty()) fail(ErrorKind::data, "{}: the folder has no exports of rows (psring export)", path.string());
+  for (const Export& one : exports_) {
+    files_.push_back(std::make_unique<RowFile>(one.path.string()));
+    for (const RowFile::Table& table : files_.back()->tables()) {
+      const RowFile::Table* const first = files_.front()->find(table.name);
+      if (first == nullptr || first->width != table.width || first->type != table.type)
+        fail(ErrorKind::data, "{}: table '{}' is not that of {}", one.path.string(), table.name,
+             exports_.front().path.filename().string());
+    }
+  }
+}
+
+Rows::Rows(Rows&&) noexcept = default;
+Rows::~Rows() = default;
+
+std::optional<std::uint64_t> Rows::step() const {
+  return exports_.empty() ? std::nullopt : std::optional(exports_.back().step);
+}
+
+std::vector<std::string> Rows::tables() const {
+  std::vector<std::string> names;
+  for (const RowFile::Table& table : files_.front()->tables()) names.push_back(table.name);
+  return names;
+}
+
+std::size_t Rows::width(const std::string& table) const { return table_of(*files_.front(), table).width; }
+
+std::uint64_t Rows::count(const std::string& table) const {
+  std::uint64_t rows = 0;
+  for (ChainCursor cursor(*this, table); !cursor.done(); cursor.next()) ++rows;
+  return rows;
+}
+
+bool Rows::find(const std::string& table, std::uint64_t key, std::span<float> out) const {
+  const RowFile::Table& first = table_of(*files_.front(), table);
+  check(out.size() == first.width, "{} values for a row of {}", out.size(), first.width);
+  std::vector<std::byte> row(row_bytes(first.type, first.width));
+  for (const auto& file : std::views::reverse(files_)) {
+    const RowFile::Table* const here = file->find(table);
+    if (here == nullptr) continue;
+    const RowFile::Found found = file->look_up(*here, optim::mix64(key), row);
+    if (found == RowFile::Found::removed) return false;
+    if (found == RowFile::Found::nothing) continue;
+    decode_row(first.type, row, out);
+    return true;
+  }
+  return false;
+}
+
+ChainCursor::ChainCursor(const Rows& rows, const std::string& table) {
+  table_of(*rows.files_.front(), table);
+  for (const auto& file : rows.files_)
+    if (const RowFile::Table* const here = file->find(table))
+      cursors_.push_back(std::make_unique<RowCursor>(*file, *here));
+  settle();
+}
+
+void ChainCursor::next() {
+  const std::uint64_t key = hashed();
+  for (const auto& cursor : cursors_)
+    if (!cursor->done() && cursor->hashed() == key) cursor->next();
+  settle();
+}
+
+void ChainCursor::settle() {
+  for (;;) {
+    newest_ = nullptr;
+    for (const auto& cursor : cursors_)
+      if (!cursor->done() && (newest_ == nullptr || cursor->hashed() <= newest_->hashed())) newest_ = cursor.get();
+    if (newest_ == nullptr || !newest_->is_removed()) return;
+    const std::uint64_t key = newest_->hashed();
+    for (const auto& cursor : cursors_)
+      if (!cursor->done() && cursor->hashed() == key) cursor->next();
+  }
+}
+
+}  // namespace psring::worker
