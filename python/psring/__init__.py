@@ -15,6 +15,7 @@ from ._library import (
     UnauthorisedError,
     UsageError,
 )
+from ._saved import Rows, SavedTable
 from ._vector import FINAL, Vector
 
 __version__ = "0.1.0"
@@ -29,6 +30,8 @@ __all__ = [
     "Op",
     "PeerLostError",
     "ProtocolError",
+    "Rows",
+    "SavedTable",
     "TimeoutError",
     "Type",
     "UnauthorisedError",

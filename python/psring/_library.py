@@ -122,6 +122,11 @@ _CALLS: dict[str, list[Any]] = {
     "vector_finish": [c_void_p],
     "vector_save": [c_void_p, c_uint64],
     "vector_staleness": [c_void_p, POINTER(c_double)],
+    "saved_open": [c_char_p, POINTER(c_void_p)],
+    "saved_tables": [c_void_p, POINTER(c_size_t), POINTER(c_uint64)],
+    "saved_table": [c_void_p, c_size_t, POINTER(c_char_p), POINTER(c_size_t)],
+    "saved_count": [c_void_p, c_size_t, POINTER(c_uint64)],
+    "saved_read": [c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p],
     "wait": [c_void_p, c_double],
     "test": [c_void_p],
 }
@@ -157,7 +162,7 @@ def load() -> ctypes.CDLL:
         function = getattr(library, "psring_" + name)
         function.argtypes = arguments
         function.restype = c_int
-    for name in ("free", "group_free", "work_free"):
+    for name in ("free", "group_free", "saved_free", "work_free"):
         function = getattr(library, "psring_" + name)
         function.argtypes = [c_void_p]
         function.restype = None
