@@ -12,7 +12,8 @@
 namespace psring::cli {
 
 Command add_export(const Flags& program) {
-  const Flags command = program.add_command("export", "write the rows of a checkpoint's tables, or what changed in them");
+  const Flags command =
+      program.add_command("export", "write the rows of a checkpoint's tables, or what changed in them");
   struct ExportFlags {
     std::string from;
     std::string folder;

@@ -8,8 +8,8 @@
 #include <catch2/catch.hpp>
 
 #include <psring/optim/rows/row_hash.h>
-#include <psring/tests/support/values.h>
 #include <psring/tests/support/temporary_folder.h>
+#include <psring/tests/support/values.h>
 #include <psring/worker/tables/row_export.h>
 #include <psring/worker/tables/rows.h>
 

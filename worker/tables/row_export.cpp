@@ -16,15 +16,15 @@
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/saved_rows.h>
 #include <psring/optim/rows/row_hash.h>
+#include <psring/worker/tables/row_chain.h>
 #include <psring/worker/tables/row_export.h>
-#include <psring/worker/tables/rows.h>
 
 namespace psring::worker {
 namespace fs = std::filesystem;
 namespace {
 
-/// The difference between a checkpoint's table and the exports before: read anew for each tensor that is written, so that
-/// memory does not grow with the table.
+/// The difference between a checkpoint's table and the exports before: read anew for each tensor that is written, so
+/// that memory does not grow with the table.
 class Difference {
  public:
   /// `before`: null: a base.
@@ -88,26 +88,27 @@ ExportedTable add_table(const Difference& difference, const optim::SavedTensor& 
   const auto no_removed = [](std::uint64_t) {};
   const std::size_t scale = type == RowType::int8 ? sizeof(float) : 0;
   const char* const dtype = type == RowType::f32 ? "F32" : type == RowType::bf16 ? "BF16" : "I8";
-  tensors.push_back({{.name = table.name + kKeysOfRows, .dtype = "U64", .shape = {counts.written}},
-                     [=](TensorWriter& writer) {
-                       difference.for_each([&](std::uint64_t hashed, auto) { keys(writer, hashed); }, no_removed);
-                     }});
+  tensors.push_back(
+      {{.name = table.name + kKeysOfRows, .dtype = "U64", .shape = {counts.written}}, [=](TensorWriter& writer) {
+         difference.for_each([&](std::uint64_t hashed, auto) { keys(writer, hashed); }, no_removed);
+       }});
   tensors.push_back({{.name = table.name + kValuesOfRows, .dtype = dtype, .shape = {counts.written, table.width}},
                      [=](TensorWriter& writer) {
-                       difference.for_each([&](auto, std::span<const std::byte> row) { writer.append_bytes(row.subspan(scale)); },
-                                           no_removed);
+                       difference.for_each(
+                           [&](auto, std::span<const std::byte> row) { writer.append_bytes(row.subspan(scale)); },
+                           no_removed);
                      }});
   if (scale > 0)
-    tensors.push_back({{.name = table.name + kScalesOfRows, .dtype = "F32", .shape = {counts.written}},
-                       [=](TensorWriter& writer) {
-                         difference.for_each([&](auto, std::span<const std::byte> row) { writer.append_bytes(row.first(scale)); },
-                                             no_removed);
-                       }});
+    tensors.push_back(
+        {{.name = table.name + kScalesOfRows, .dtype = "F32", .shape = {counts.written}}, [=](TensorWriter& writer) {
+           difference.for_each([&](auto, std::span<const std::byte> row) { writer.append_bytes(row.first(scale)); },
+                               no_removed);
+         }});
   if (!base)
-    tensors.push_back({{.name = table.name + kRemovedRows, .dtype = "U64", .shape = {counts.removed}},
-                       [=](TensorWriter& writer) {
-                         difference.for_each(no_row, [&](std::uint64_t hashed) { keys(writer, hashed); });
-                       }});
+    tensors.push_back(
+        {{.name = table.name + kRemovedRows, .dtype = "U64", .shape = {counts.removed}}, [=](TensorWriter& writer) {
+           difference.for_each(no_row, [&](std::uint64_t hashed) { keys(writer, hashed); });
+         }});
   return counts;
 }
 
@@ -145,8 +146,8 @@ WrittenExport export_rows(const fs::path& checkpoint, const fs::path& folder, Ro
 
   const std::vector<Export> chain = exports_in(folder);
   if (!chain.empty() && saved.step() <= chain.back().step)
-    fail(ErrorKind::data, "{}: step {} is not after step {} of {}", checkpoint.string(), saved.step(), chain.back().step,
-         chain.back().path.string());
+    fail(ErrorKind::data, "{}: step {} is not after step {} of {}", checkpoint.string(), saved.step(),
+         chain.back().step, chain.back().path.string());
   std::optional<Rows> before;
   if (!chain.empty() && !base) {
     before.emplace(folder);
@@ -160,7 +161,8 @@ WrittenExport export_rows(const fs::path& checkpoint, const fs::path& folder, Ro
   std::vector<Written> tensors;
   std::vector<Difference> differences;
   differences.reserve(tables.size());
-  for (const optim::SavedTensor& table : tables) differences.emplace_back(saved, table, before ? &*before : nullptr, type);
+  for (const optim::SavedTensor& table : tables)
+    differences.emplace_back(saved, table, before ? &*before : nullptr, type);
   for (std::size_t i = 0; i < tables.size(); ++i)
     written.tables.push_back(add_table(differences[i], tables[i], type, !before, tensors, id));
   std::vector<StoredTensor> stored;

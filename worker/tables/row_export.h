@@ -32,8 +32,8 @@ struct WrittenExport {
 /// Writes the rows of a checkpoint's tables for readers that serve them (Rows): without the optimizer's state, and if
 /// `folder` has an export already, only rows whose stored values differ from its, with the keys that have no row any
 /// more. `base`: writes all rows, and a new chain begins. The file appears whole or not at all. Throws data if the
-/// checkpoint has no tables, its step is not after the newest export's, or its tables differ from the export's; usage if
-/// the exports have another type.
+/// checkpoint has no tables, its step is not after the newest export's, or its tables differ from the export's; usage
+/// if the exports have another type.
 WrittenExport export_rows(const std::filesystem::path& checkpoint, const std::filesystem::path& folder, RowType type,
                           bool base);
 

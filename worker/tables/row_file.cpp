@@ -34,9 +34,7 @@ RowType parse_row_type(const std::string& option, const std::string& name) {
   fail(ErrorKind::usage, "{}: expected f32, bf16 or int8, got '{}'", option, name);
 }
 
-const char* name_of(RowType type) {
-  return type == RowType::f32 ? "f32" : type == RowType::bf16 ? "bf16" : "int8";
-}
+const char* name_of(RowType type) { return type == RowType::f32 ? "f32" : type == RowType::bf16 ? "bf16" : "int8"; }
 
 std::size_t row_bytes(RowType type, std::size_t width) {
   return width * element_bytes(type) + (type == RowType::int8 ? sizeof(float) : 0);
@@ -114,8 +112,8 @@ RowFile::RowFile(const std::string& path) : file_(path) {
     table.removed = file_.find(name + kRemovedRows);
     table.scales = file_.find(name + kScalesOfRows);
     const std::size_t rows = keys->elements;
-    if (!type || !is_list(*keys, "U64") || values.shape.size() != 2 || values.shape[0] != rows || values.shape[1] == 0 ||
-        (table.removed != nullptr && !is_list(*table.removed, "U64")) ||
+    if (!type || !is_list(*keys, "U64") || values.shape.size() != 2 || values.shape[0] != rows ||
+        values.shape[1] == 0 || (table.removed != nullptr && !is_list(*table.removed, "U64")) ||
         (table.scales != nullptr) != (type == RowType::int8) ||
         (table.scales != nullptr && (!is_list(*table.scales, "F32") || table.scales->elements != rows)))
       fail(ErrorKind::data, "{}: the tensors of table '{}' do not fit together", path, name);

@@ -84,8 +84,8 @@ class RowFile {
   std::vector<Table> tables_;
 };
 
-/// Reads the rows and the removed keys of a file's table, by ascending hashed key. Throws data, naming the file, if keys
-/// are out of order.
+/// Reads the rows and the removed keys of a file's table, by ascending hashed key. Throws data, naming the file, if
+/// keys are out of order.
 class RowCursor {
  public:
   /// REQUIRES: file outlives this.

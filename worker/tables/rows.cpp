@@ -5,7 +5,9 @@
 
 #include <psring/common/base/text/error.h>
 #include <psring/optim/rows/row_hash.h>
+#include <psring/worker/tables/row_chain.h>
 #include <psring/worker/tables/row_export.h>
+#include <psring/worker/tables/row_file.h>
 #include <psring/worker/tables/rows.h>
 
 namespace psring::worker {
@@ -48,7 +50,8 @@ std::vector<Export> exports_in(const fs::path& folder) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
     if (const auto one = export_at(entry.path())) all.push_back(*one);
   std::ranges::sort(all, {}, &Export::step);
-  const auto base = std::ranges::find_if(std::views::reverse(all), [](const Export& one) { return one.follows.empty(); });
+  const auto base =
+      std::ranges::find_if(std::views::reverse(all), [](const Export& one) { return one.follows.empty(); });
   if (base == std::views::reverse(all).end()) {
     if (!all.empty()) fail(ErrorKind::data, "{}: there are deltas, and no base", folder.string());
     return {};

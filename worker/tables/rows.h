@@ -9,20 +9,20 @@
 #include <string>
 #include <vector>
 
-#include <psring/worker/tables/row_file.h>
-
 namespace psring::worker {
+
+class RowFile;
 
 /// An export in a folder: its file, and what its metadata says.
 struct Export {
   std::filesystem::path path;
   std::uint64_t step = 0;
-  std::string id;        ///< a checksum of the step and of all tensors
-  std::string follows;   ///< the id of the export that a delta follows; empty: a base
+  std::string id;       ///< a checksum of the step and of all tensors
+  std::string follows;  ///< the id of the export that a delta follows; empty: a base
 };
 
-/// Returns the folder's newest base and the deltas that follow it, oldest first; none if the folder has no export. Throws
-/// data, naming the file, if an export is missing between them.
+/// Returns the folder's newest base and the deltas that follow it, oldest first; none if the folder has no export.
+/// Throws data, naming the file, if an export is missing between them.
 std::vector<Export> exports_in(const std::filesystem::path& folder);
 
 /// The rows of trained tables, read without a job and without servers: of a saved model (model.safetensors), or of a
@@ -50,23 +50,6 @@ class Rows {
   std::vector<Export> exports_;
   std::vector<std::unique_ptr<RowFile>> files_;  ///< oldest first
   friend class ChainCursor;
-};
-
-/// Reads the rows of a table that remain after all exports of a folder, by ascending hashed key, as row_bytes.
-class ChainCursor {
- public:
-  /// REQUIRES: rows outlives this.
-  ChainCursor(const Rows& rows, const std::string& table);
-  bool done() const { return newest_ == nullptr; }
-  std::uint64_t hashed() const { return newest_->hashed(); }
-  std::span<const std::byte> row() const { return newest_->row(); }
-  void next();
-
- private:
-  void settle();
-
-  std::vector<std::unique_ptr<RowCursor>> cursors_;  ///< oldest first
-  RowCursor* newest_ = nullptr;                      ///< the newest with the smallest key
 };
 
 }  // namespace psring::worker

@@ -284,8 +284,8 @@ PSRING_API psring_status psring_vector_save(psring_vector* vector, uint64_t vers
 /* Sets the mean number of others' updates between a pull and this worker's next update, since the last call. */
 PSRING_API psring_status psring_vector_staleness(psring_vector* vector, double* mean);
 
-/* The rows of trained tables, read from files without a job: of a folder of exports (psring export), or of a saved model.
- * Any number of threads may read. */
+/* The rows of trained tables, read from files without a job: of a folder of exports (psring export), or of a saved
+ * model. Any number of threads may read. */
 typedef struct psring_saved psring_saved;
 PSRING_API psring_status psring_saved_open(const char* path, psring_saved** saved);
 PSRING_API void psring_saved_free(psring_saved* saved);
@@ -295,8 +295,8 @@ PSRING_API psring_status psring_saved_tables(psring_saved* saved, size_t* count,
 PSRING_API psring_status psring_saved_table(psring_saved* saved, size_t number, const char** name, size_t* width);
 /* Counts the table's rows, and reads all its keys. */
 PSRING_API psring_status psring_saved_count(psring_saved* saved, size_t number, uint64_t* rows);
-/* Reads the rows of `count` keys into values [count, width]. Sets found[i] to 1 if key i has a row, otherwise to 0, and its
- * values to 0. */
+/* Reads the rows of `count` keys into values [count, width]. Sets found[i] to 1 if key i has a row, otherwise to 0, and
+ * its values to 0. */
 PSRING_API psring_status psring_saved_read(psring_saved* saved, size_t number, const uint64_t* keys, size_t count,
                                            float* values, unsigned char* found);
 
