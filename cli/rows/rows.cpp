@@ -47,7 +47,8 @@ Command add_rows(const Flags& program) {
   auto flags = std::make_shared<RowsFlags>();  // shared: the parser fills it in, the command reads it
   command.add("FROM", flags->from, "folder of exports (psring export), or a saved model's safetensors file").require();
   command.add("--table", flags->table, "the table, if there are several");
-  command.add("--key", flags->keys, "a key, in decimal or as 0x…; may be repeated. Without it all keys are counted");
+  command.add("--key", flags->keys,
+              "a key, in decimal or as 0x…; may be repeated. Without it all bytes are checked, and rows counted");
   command.add_footer(
       "A line has a key and the values of its row. A key without a row has its initial values in training.");
   return [flags](const Invocation&) {
@@ -59,6 +60,7 @@ Command add_rows(const Flags& program) {
       print_rows(rows, flags->table.empty() ? tables.front() : flags->table, flags->keys);
       return 0;
     }
+    rows.verify();
     const std::string step = rows.step() ? fmt::format(" at step {}", *rows.step()) : "";
     for (const std::string& table : flags->table.empty() ? tables : std::vector{flags->table})
       out::print("{}: {} rows of {} values{}\n", table, rows.count(table), rows.width(table), step);

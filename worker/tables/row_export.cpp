@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include <psring/common/base/clock.h>
-#include <psring/common/base/crc32c.h>
 #include <psring/common/base/system/folder_lock.h>
 #include <psring/common/base/text/error.h>
 #include <psring/optim/checkpoint/checkpoint.h>
@@ -63,26 +62,23 @@ struct Written {
   std::function<void(TensorWriter&)> write;
 };
 
-/// Adds the tensors of a table, and its checksum to `id`.
+/// Adds the tensors of a table, and its rows to the checksum.
 ExportedTable add_table(const Difference& difference, const optim::SavedTensor& table, RowType type, bool base,
-                        std::vector<Written>& tensors, std::uint32_t& id) {
+                        std::vector<Written>& tensors, ExportChecksum& checksum) {
   ExportedTable counts{.name = table.name};
-  const auto key_bytes = [](const std::uint64_t& key) { return std::as_bytes(std::span(&key, 1)); };
-  const auto add = [&](std::span<const std::byte> bytes) { id = crc32c(bytes, id); };
-  add(std::as_bytes(std::span(table.name)));
+  checksum.begin_table(table.name);
   counts.rows = difference.for_each(
       [&](std::uint64_t hashed, std::span<const std::byte> row) {
         ++counts.written;
-        add(key_bytes(hashed));
-        add(row);
+        checksum.add_row(hashed, row);
       },
       [&](std::uint64_t hashed) {
         ++counts.removed;
-        add(key_bytes(~hashed));
+        checksum.add_removed(hashed);
       });
   const auto keys = [=](TensorWriter& writer, std::uint64_t hashed) {
     const std::uint64_t key = optim::unmix64(hashed);
-    writer.append_bytes(key_bytes(key));
+    writer.append_bytes(std::as_bytes(std::span(&key, 1)));
   };
   const auto no_row = [](std::uint64_t, std::span<const std::byte>) {};
   const auto no_removed = [](std::uint64_t) {};
@@ -137,6 +133,7 @@ WrittenExport export_rows(const fs::path& checkpoint, const fs::path& folder, Ro
   for (const optim::SavedTensor& tensor : saved.manifest().tensors)
     if (tensor.width > 0) tables.push_back(tensor);
   if (tables.empty()) fail(ErrorKind::data, "{}: the checkpoint has no tables", checkpoint.string());
+  std::ranges::sort(tables, {}, &optim::SavedTensor::name);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) fail(ErrorKind::data, "{}: {}", folder.string(), error.message());
@@ -157,18 +154,18 @@ WrittenExport export_rows(const fs::path& checkpoint, const fs::path& folder, Ro
                         .step = saved.step()};
   if (before) written.follows = chain.back().step;
 
-  std::uint32_t id = crc32c(std::as_bytes(std::span(&written.step, 1)));
+  ExportChecksum checksum(written.step);
   std::vector<Written> tensors;
   std::vector<Difference> differences;
   differences.reserve(tables.size());
   for (const optim::SavedTensor& table : tables)
     differences.emplace_back(saved, table, before ? &*before : nullptr, type);
   for (std::size_t i = 0; i < tables.size(); ++i)
-    written.tables.push_back(add_table(differences[i], tables[i], type, !before, tensors, id));
+    written.tables.push_back(add_table(differences[i], tables[i], type, !before, tensors, checksum));
   std::vector<StoredTensor> stored;
   for (const Written& each : tensors) stored.push_back(each.tensor);
   std::map<std::string, std::string> metadata{{kExportStep, fmt::format("{}", written.step)},
-                                              {kExportId, fmt::format("{:08x}", id)}};
+                                              {kExportId, checksum.text()}};
   if (before) metadata[kExportFollows] = chain.back().id;
   TensorWriter writer(written.path.string(), stored, metadata);
   for (const Written& each : tensors) each.write(writer);

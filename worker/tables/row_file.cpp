@@ -3,6 +3,9 @@
 #include <cmath>
 #include <cstring>
 
+#include <fmt/format.h>
+
+#include <psring/common/base/crc32c.h>
 #include <psring/common/base/half.h>
 #include <psring/common/base/text/error.h>
 #include <psring/optim/rows/row_hash.h>
@@ -171,6 +174,20 @@ RowFile::Found RowFile::look_up(const Table& table, std::uint64_t hashed, std::s
   file_.read_bytes(*table.values, *at * row.size(), row);
   return Found::row;
 }
+
+void ExportChecksum::add(std::uint64_t number) { crc_ = crc32c(std::as_bytes(std::span(&number, 1)), crc_); }
+
+void ExportChecksum::begin_table(const std::string& name) {
+  add(name.size());
+  crc_ = crc32c(std::as_bytes(std::span(name)), crc_);
+}
+
+void ExportChecksum::add_row(std::uint64_t hashed, std::span<const std::byte> row) {
+  add(hashed);
+  crc_ = crc32c(row, crc_);
+}
+
+std::string ExportChecksum::text() const { return fmt::format("{:08x}", crc_); }
 
 RowCursor::RowCursor(const RowFile& file, const RowFile::Table& table)
     : file_(file),

@@ -84,6 +84,21 @@ class RowFile {
   std::vector<Table> tables_;
 };
 
+/// The checksum of an export: of its step, and of its tables in the order of their names, each with its rows and
+/// removed keys by ascending hashed key. It is the identity of the export.
+class ExportChecksum {
+ public:
+  explicit ExportChecksum(std::uint64_t step) { add(step); }
+  void begin_table(const std::string& name);
+  void add_row(std::uint64_t hashed, std::span<const std::byte> row);
+  void add_removed(std::uint64_t hashed) { add(~hashed); }
+  std::string text() const;
+
+ private:
+  void add(std::uint64_t number);
+  std::uint32_t crc_ = 0;
+};
+
 /// Reads the rows and the removed keys of a file's table, by ascending hashed key. Throws data, naming the file, if
 /// keys are out of order.
 class RowCursor {

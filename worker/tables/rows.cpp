@@ -97,6 +97,24 @@ std::vector<std::string> Rows::tables() const {
 
 std::size_t Rows::width(const std::string& table) const { return table_of(*files_.front(), table).width; }
 
+void Rows::verify() const {
+  for (std::size_t i = 0; i < exports_.size(); ++i) {
+    ExportChecksum checksum(exports_[i].step);
+    for (const RowFile::Table& table : files_[i]->tables()) {
+      checksum.begin_table(table.name);
+      for (RowCursor cursor(*files_[i], table); !cursor.done(); cursor.next()) {
+        if (cursor.is_removed())
+          checksum.add_removed(cursor.hashed());
+        else
+          checksum.add_row(cursor.hashed(), cursor.row());
+      }
+    }
+    if (checksum.text() != exports_[i].id)
+      fail(ErrorKind::data, "{}: damaged: its checksum is {}, and {} in its metadata", exports_[i].path.string(),
+           checksum.text(), exports_[i].id);
+  }
+}
+
 std::uint64_t Rows::count(const std::string& table) const {
   std::uint64_t rows = 0;
   for (ChainCursor cursor(*this, table); !cursor.done(); cursor.next()) ++rows;

@@ -40,6 +40,8 @@ class Rows {
   std::vector<std::string> tables() const;
   /// The values of a row. Throws usage if there is no such table.
   std::size_t width(const std::string& table) const;
+  /// Reads all files. Throws data, naming the file, if an export's bytes are not those that its checksum was made of.
+  void verify() const;
   /// Counts the table's rows, and reads all its keys.
   std::uint64_t count(const std::string& table) const;
   /// Fills in the values of a key's row. Returns false if the key has no row: in training it would have its initial

@@ -84,6 +84,8 @@ class Rows(ProgramTest):
             for kind, bound in (("bf16", 2.0**-8), ("int8", 0.5 / 127)):
                 self.assert_done(self.export(40, kind, "--type", kind))
                 self.assert_done(self.export(60, kind, "--type", kind))
+                listed = self.run_program("psring", "rows", kind)
+                self.assertEqual(listed.out, f"rows: {len(after[60])} rows of {WIDTH} values at step 60\n", listed)
                 for key, values in self.read(kind, sample).items():
                     self.assertEqual(values is None, key not in after[60])
                     for value, whole in zip(values or (), after[60].get(key, ())):
@@ -114,6 +116,9 @@ class Rows(ProgramTest):
         cut.mkdir()
         whole = (self.folder / "exports" / "base-00000040.safetensors").read_bytes()
         (cut / "base-00000040.safetensors").write_bytes(whole[:-100])
+        flipped = self.folder / "flipped"
+        flipped.mkdir()
+        (flipped / "base-00000040.safetensors").write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
         odd = self.folder / "odd"
         odd.mkdir()
         (odd / "base-00000040.safetensors").write_bytes(whole.replace(b'"psring.step":"40"', b'"psring.step":"4x"'))
@@ -130,6 +135,7 @@ class Rows(ProgramTest):
             (["rows", "dense/model.safetensors"], DATA, "no table"),
             (["rows", "cut"], DATA, "cut/base-00000040.safetensors"),
             (["rows", "odd"], DATA, "odd/base-00000040.safetensors", "metadata"),
+            (["rows", "flipped"], DATA, "flipped/base-00000040.safetensors: damaged: its checksum is"),
             (["rows", "exports", "--table", "ads"], USAGE, "no table 'ads'; there is rows"),
             (["rows", "exports", "--key", "-1"], USAGE, "--key"),
             (["rows", "exports", "--key", "18446744073709551616"], USAGE, "2^64"),
