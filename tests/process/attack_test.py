@@ -16,7 +16,7 @@ import struct
 import time
 import unittest
 
-from capture import Capture
+from capture import Capture, own_network
 from support import TINY, ProgramTest, until
 
 STEPS = 10_000  # at first: twice as many where a job was through before it could be attacked
@@ -80,6 +80,12 @@ def garbage(seed):
 
 
 class Attack(ProgramTest):
+    def setUp(self):
+        network = contextlib.ExitStack()
+        network.enter_context(own_network())  # other jobs of this host send more than can be captured
+        self.addCleanup(network.close)
+        super().setUp()
+
     def launch(self, run, *arguments):
         """A job of two workers, whose worker 1 stands still once it trains: it cannot end before the attack has. None
         where it was through already."""
