@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/net/row_flags.h>
 #include <psring/optim/rows/table_rows.h>
 #include <psring/optim/state_memory.h>
 #include <psring/server/requests.h>
@@ -20,7 +21,7 @@ net::FrameHeader answer_to(const net::FrameHeader& asked, net::FrameType type) {
   header.set_range(asked.range());
   header.step = asked.step;
   header.dest = asked.dest;
-  header.flags = asked.flags & net::FrameHeader::kStartUp;
+  header.flags = asked.flags & (net::FrameHeader::kStartUp | net::kUnpaired | net::kListed);
   return header;
 }
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/net/row_flags.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/server/requests.h>
 #include <psring/server/table_shard.h>
@@ -17,7 +18,8 @@ namespace {
 
 constexpr std::size_t kMostReserved = std::size_t{1} << 46;  ///< addresses, which a process has 2^47 of
 
-bool reads(const FrameHeader& header) { return (header.flags & FrameHeader::kStartUp) != 0; }
+/// True for a pull that no gradients follow.
+bool reads(const FrameHeader& header) { return (header.flags & FrameHeader::kStartUp) != 0 || is_unpaired(header); }
 
 }  // namespace
 
@@ -88,8 +90,13 @@ TableShard::Table& TableShard::find_table(const FrameHeader& header) {
   if (header.unit < units_ || header.unit - units_ >= tables_.size())
     fail(ErrorKind::protocol, "a {} of table {}, which is none", to_string(header.type), header.unit);
   Table& table = tables_[header.unit - units_];
-  if (header.dtype != table.layout.type || header.encoding != net::Encoding::dense)
-    fail(ErrorKind::protocol, "rows of type {}, {} expected", name_of(header.dtype), name_of(table.layout.type));
+  const DType type = is_listed(header) || assigns(header) ? DType::f32 : table.layout.type;
+  if (header.dtype != type || header.encoding != net::Encoding::dense)
+    fail(ErrorKind::protocol, "rows of type {}, {} expected", name_of(header.dtype), name_of(type));
+  const optim::RowRules& rules = options_.row_rules;
+  if (is_unpaired(header) && (options_.row_consistency.each_push_updates || rules.counts() || rules.sweeps()))
+    fail(ErrorKind::protocol, "an unpaired {} of a table whose rows are updated for each push, admitted or evicted",
+         to_string(header.type));
   return table;
 }
 
@@ -101,24 +108,20 @@ TableShard::Piece& TableShard::find_piece(Table& table, const FrameHeader& heade
        header.begin, header.end);
 }
 
-/// Reads and checks the keys of a pull.
-TableShard::PulledFrame TableShard::read_keys(const Table& table, const Piece& piece, const Message& message) const {
-  const FrameHeader& header = message.header;
-  const bool counted = options_.row_rules.counts() && !reads(header);
-  const std::size_t count = message.payload.size() / optim::key_bytes(counted);
+/// Reads and checks a frame's keys, and their occurrences if these are behind them.
+TableShard::PulledFrame TableShard::read_keys(const Table& table, const Piece& piece, const FrameHeader& header,
+                                              std::span<const std::byte> bytes, bool counted) const {
+  const std::size_t count = bytes.size() / optim::key_bytes(counted);
   const std::size_t held = table.workers[header.sender_rank].keys;
-  if (message.payload.size() % optim::key_bytes(counted) != 0 || header.micro != count * table.layout.width)
-    fail(ErrorKind::protocol, "a pull of {} bytes of keys for {} values", message.payload.size(), header.micro);
-  if (count > 2 * table.layout.most_keys - held)
-    fail(ErrorKind::protocol, "{} keys beside {} of one worker, at most {} in two steps", count, held,
-         2 * table.layout.most_keys);
+  const std::size_t steps = is_unpaired(header) ? 3 : 2;
+  if (count > steps * table.layout.most_keys - std::min(held, steps * table.layout.most_keys))
+    fail(ErrorKind::protocol, "{} keys beside {} of one worker, at most {} in {} steps", count, held,
+         steps * table.layout.most_keys, steps);
   if (count == 0 && header.range() != piece.buckets)
-    fail(ErrorKind::protocol, "a pull without keys, of a part of a piece");
-  if (!message.reply_space.empty() && message.reply_space.size() != count * table.layout.row_bytes())
-    fail(ErrorKind::protocol, "space of {} bytes for {} rows", message.reply_space.size(), count);
+    fail(ErrorKind::protocol, "a {} without keys, of a part of a piece", to_string(header.type));
   PulledFrame pulled{header.range(), std::vector<std::uint64_t>(count), {}, std::nullopt};
   std::vector<std::uint64_t>& keys = pulled.keys;
-  if (count > 0) std::memcpy(keys.data(), message.payload.data(), count * sizeof(std::uint64_t));
+  if (count > 0) std::memcpy(keys.data(), bytes.data(), count * sizeof(std::uint64_t));
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t bucket = optim::bucket_of(keys[i]);
     if (bucket < header.begin || bucket >= header.end || (i > 0 && keys[i - 1] >= keys[i]))
@@ -127,7 +130,7 @@ TableShard::PulledFrame TableShard::read_keys(const Table& table, const Piece& p
   }
   if (!counted || count == 0) return pulled;
   pulled.counts.resize(count);
-  std::memcpy(pulled.counts.data(), message.payload.data() + count * sizeof(std::uint64_t),
+  std::memcpy(pulled.counts.data(), bytes.data() + count * sizeof(std::uint64_t),
               count * sizeof(std::uint32_t));
   if (std::ranges::count(pulled.counts, 0U) > 0) fail(ErrorKind::protocol, "a key that occurs 0 times");
   return pulled;
@@ -137,16 +140,24 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
   const FrameHeader& header = message.header;
   Table& table = find_table(header);
   Piece& piece = find_piece(table, header);
+  if (is_listed(header)) return list(table, piece, message, answers);
   const std::uint64_t at = due(table, piece, header.sender_rank);
   const bool final = header.version == kFinalVersion && reads(header) && options_.row_consistency.each_push_updates;
-  if (!final && (header.version < at || header.version > at + 1))
+  // A program asks for the rows of its next step while others are in the step before.
+  if (!final && (header.version < at || header.version > at + (is_unpaired(header) ? 2 : 1)))
     fail(ErrorKind::protocol, "a pull of version {} of table {}, whose piece is at {}", header.version, header.unit,
          at);
-  PulledFrame pulled = read_keys(table, piece, message);
-  const std::size_t count = pulled.keys.size();
+  const bool counted = options_.row_rules.counts() && !reads(header);
+  const std::size_t count = message.payload.size() / optim::key_bytes(counted);
+  if (message.payload.size() % optim::key_bytes(counted) != 0 || header.micro != count * table.layout.width)
+    fail(ErrorKind::protocol, "a pull of {} bytes of keys for {} values", message.payload.size(), header.micro);
+  if (!message.reply_space.empty() && message.reply_space.size() != count * table.layout.row_bytes())
+    fail(ErrorKind::protocol, "space of {} bytes for {} rows", message.reply_space.size(), count);
+  PulledFrame pulled = read_keys(table, piece, header, message.payload, counted);
   WorkerMemory& own = table.workers[header.sender_rank];
-  const bool begins = own.batch_step != header.step || own.batch_flags != header.flags;
-  const std::size_t before = begins ? 0 : own.rows;
+  Lane& lane = own.lanes[is_unpaired(header) ? 1 + header.version % 2 : 0];
+  const bool begins = lane.batch_step != header.step || lane.batch_flags != header.flags;
+  const std::size_t before = begins ? 0 : lane.rows;
   if (before + count > table.layout.most_keys)
     fail(ErrorKind::protocol, "{} keys of one batch, at most {} expected", before + count, table.layout.most_keys);
   WaitingRows pull{
@@ -155,14 +166,14 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
     pull.own_keys = std::move(pulled.keys);
     pull.keys = pull.own_keys;
   } else {
-    pull.keys = keep(piece, header, at, std::move(pulled));
+    pull.keys = keep(piece, header, at, std::move(pulled)).keys;
   }
+  if (is_unpaired(header)) begin_unpaired(table);
   own.keys += count;
-  own.rows = before + count;
-  own.batch_step = header.step;
-  own.batch_flags = header.flags;
-  if (pull.memory.empty() && count > 0)
-    pull.memory = answer_memory(table, header.sender_rank, {before, before + count});
+  lane.rows = before + count;
+  lane.batch_step = header.step;
+  lane.batch_flags = header.flags;
+  if (pull.memory.empty() && count > 0) pull.memory = answer_memory(table, lane, {before, before + count});
   piece.waiting.push_back(std::move(pull));
   answer(table, piece, answers);
 }
@@ -174,19 +185,19 @@ std::uint64_t TableShard::due(const Table& table, const Piece& piece, std::size_
 
 /// Keeps the keys of a worker's step until their gradients have been used. `first`: the step that is due if none is
 /// kept.
-std::span<const std::uint64_t> TableShard::keep(Piece& piece, const FrameHeader& header, std::uint64_t first,
-                                                PulledFrame pulled) {
+TableShard::PulledFrame& TableShard::keep(Piece& piece, const FrameHeader& header, std::uint64_t first,
+                                          PulledFrame pulled) {
   std::deque<Pulled>& lists = piece.workers[header.sender_rank];
   const bool continues = !lists.empty() && lists.back().next < piece.buckets.end;
   const std::uint64_t due = lists.empty() ? first : lists.back().step + (continues ? 0 : 1);
   const std::size_t next = continues ? lists.back().next : piece.buckets.begin;
   if (header.step != header.version || header.step != due || header.begin != next)
-    fail(ErrorKind::protocol, "a pull of step {} from bucket {}, where step {} from bucket {} is due", header.step,
-         header.begin, due, next);
-  if (!continues) lists.push_back({.step = header.step, .frames = {}, .next = piece.buckets.begin});
+    fail(ErrorKind::protocol, "a {} of step {} from bucket {}, where step {} from bucket {} is due",
+         to_string(header.type), header.step, header.begin, due, next);
+  if (!continues) lists.push_back({.step = header.step, .frames = {}, .next = piece.buckets.begin, .lr = {}});
   Pulled& list = lists.back();
   list.next = header.end;
-  return list.frames.emplace_back(std::move(pulled)).keys;
+  return list.frames.emplace_back(std::move(pulled));
 }
 
 /// Answers the pulls that may be answered now. A worker's pull waits for its own push before it; the first frame of a
@@ -207,12 +218,11 @@ void TableShard::answer(Table& table, Piece& piece, Answers& answers) {
 
 /// Memory of this server for rows of a worker's batch. The worker's next batch, which uses the memory again, shows that
 /// they have come.
-std::span<std::byte> TableShard::answer_memory(Table& table, std::size_t worker, Range rows) {
+std::span<std::byte> TableShard::answer_memory(const Table& table, Lane& lane, Range rows) {
   const TableLayout& layout = table.layout;
-  Buffer& answers = table.workers[worker].answers;
-  if (answers.size_bytes() == 0)
-    answers = Buffer(layout.most_keys * layout.row_bytes(), Category::communication, ledger_);
-  return answers.bytes().subspan(rows.begin * layout.row_bytes(), rows.size() * layout.row_bytes());
+  if (lane.answers.size_bytes() == 0)
+    lane.answers = Buffer(layout.most_keys * layout.row_bytes(), Category::communication, ledger_);
+  return lane.answers.bytes().subspan(rows.begin * layout.row_bytes(), rows.size() * layout.row_bytes());
 }
 
 net::Outgoing TableShard::answer_to_pull(Table& table, const WaitingRows& pull) {
@@ -233,10 +243,12 @@ void TableShard::on_push(Message message, Answers& answers) {
     if ((header.flags & FrameHeader::kWantAck) != 0)
       answers.push_back({header.sender(), answer_to(header, FrameType::rows_ack), {}});
   };
+  if (assigns(header)) return assign(table, piece, message, answers);
   const std::uint64_t at = due(table, piece, header.sender_rank);
   if (header.step < at) return acknowledge();  // the update was made with it
   if (table.clocks->has_left(header.sender_rank))
     fail(ErrorKind::protocol, "gradients of rows from worker {}, which has left", header.sender_rank);
+  if (is_unpaired(header)) return on_unpaired_push(table, piece, std::move(message), answers);
   std::deque<Pulled>& lists = piece.workers[header.sender_rank];
   if (header.step > at || lists.empty())
     fail(ErrorKind::protocol, "gradients of step {}, of rows that were not pulled at version {}", header.step, at);
@@ -255,7 +267,7 @@ void TableShard::on_push(Message message, Answers& answers) {
     if (!has_pushed(lists, piece)) return;
     table.clocks->count_push(piece.number, header.sender_rank, piece.version);
     update(table, piece, {header.sender_rank, header.sender_rank + std::size_t{1}}, answers);
-  } else if (std::ranges::all_of(piece.workers, [&](const auto& own) { return has_pushed(own, piece); })) {
+  } else if (complete(piece)) {
     update(table, piece, {0, piece.workers.size()}, answers);
   }
 }
@@ -279,20 +291,26 @@ bool TableShard::has_pushed(const std::deque<Pulled>& lists, const Piece& piece)
          lists.front().pushed == lists.front().frames.size();
 }
 
+/// True once the gradients of all workers are here.
+bool TableShard::complete(const Piece& piece) {
+  return std::ranges::all_of(piece.workers, [&](const auto& own) { return has_pushed(own, piece); });
+}
+
 /// Makes an update with the gradients of some workers: all under bsp, one under ssp and asp.
 void TableShard::update(Table& table, Piece& piece, Range workers, Answers& answers) {
   const std::uint32_t unit = static_cast<std::uint32_t>(units_ + static_cast<std::size_t>(&table - tables_.data()));
   if (options_.working) options_.working({.name = "update", .unit = unit, .step = piece.version});
   std::vector<std::vector<optim::RowGradients>> gradients(piece.workers.size());
   for (std::size_t worker = workers.begin; worker < workers.end; ++worker)
-    for (const PulledFrame& frame : piece.workers[worker].front().frames)
+    for (const PulledFrame& frame : piece.workers[worker].front().frames) {
+      const auto bytes = frame.gradients->payload.last(frame.keys.size() * table.layout.row_bytes());
       gradients[worker].push_back(
-          {frame.keys,
-           {frame.gradients->payload.data(), frame.keys.size() * table.layout.width, table.layout.type},
-           frame.counts});
+          {frame.keys, {bytes.data(), frame.keys.size() * table.layout.width, table.layout.type}, frame.counts});
+    }
   const std::uint64_t step = piece.version / (options_.workers / workers.size());
-  table.rows->update({.count = piece.version + 1, .lr = options_.schedule->lr(options_.row_lr, step)}, gradients,
-                     1.0F / static_cast<float>(workers.size()));
+  const std::optional<float> lr = piece.workers[workers.begin].front().lr;
+  table.rows->update({.count = piece.version + 1, .lr = lr ? *lr : options_.schedule->lr(options_.row_lr, step)},
+                     gradients, 1.0F / static_cast<float>(workers.size()));
   for (std::size_t worker = workers.begin; worker < workers.end; ++worker) {
     for (const PulledFrame& frame : piece.workers[worker].front().frames) {
       table.workers[worker].keys -= frame.keys.size();

@@ -30,9 +30,13 @@ inline constexpr std::size_t kTablePieceBytes = 256;
 /// key without a row has its initial values. Pulls for reading (kStartUp) are answered alike, and no gradients follow.
 /// Under ssp and asp each worker's push of a piece is an update by its own gradients, and t is the worker's clock.
 ///
+/// Programs that do not know a step's keys at its beginning send unpaired frames (kUnpaired): any number of pulls that
+/// are only answered, and then pushes that bring the keys of the step's gradients, and the learning rate. A worker has
+/// pulls of one version in flight one after the other. With kStartUp, such a push assigns values instead.
+///
 /// A pure state machine; every function throws protocol if the frame is not allowed, and then has changed nothing.
-/// Memory that a worker can make it hold is bounded: keys of two steps of TableLayout::most_keys each, and rows by the
-/// host's memory.
+/// Memory that a worker can make it hold is bounded: keys of two steps of TableLayout::most_keys each (of three with
+/// unpaired frames), and rows by the host's memory.
 class TableShard {
  public:
   using Answers = std::vector<net::Outgoing>;
@@ -79,6 +83,7 @@ class TableShard {
     std::deque<PulledFrame> frames;  ///< they tile the piece
     std::size_t next = 0;            ///< bucket that the next frame begins with
     std::size_t pushed = 0;          ///< frames with gradients
+    std::optional<float> lr;         ///< of unpaired pushes
   };
   struct WaitingRows {
     net::FrameHeader asked;
@@ -94,13 +99,18 @@ class TableShard {
     std::vector<std::deque<Pulled>> workers;  ///< at most two steps each
     std::vector<WaitingRows> waiting;
   };
-  /// The memory that a table keeps for one worker.
-  struct WorkerMemory {
-    std::size_t keys = 0;  ///< in lists and in waiting pulls
+  /// Answers to a worker's batches, one after the other.
+  struct Lane {
     Buffer answers;        ///< rows on their way to a worker whose memory this server has no access to
     std::size_t rows = 0;  ///< of the batch that was asked for last, so far
     std::uint64_t batch_step = 0;
     std::uint8_t batch_flags = 0;
+  };
+  /// The memory that a table keeps for one worker.
+  struct WorkerMemory {
+    std::size_t keys = 0;  ///< in lists and in waiting pulls
+    Lane lanes[3];         ///< of pulls; of unpaired pulls of even and of odd versions
+    Buffer listed;         ///< the answer to the last pull with kListed
   };
   struct Table {
     TableLayout layout;
@@ -108,18 +118,24 @@ class TableShard {
     std::vector<Piece> pieces;
     std::unique_ptr<Clocks> clocks;
     std::vector<WorkerMemory> workers;
+    bool unpaired = false;  ///< unpaired frames have come
   };
 
   Table& find_table(const net::FrameHeader& header);
   static Piece& find_piece(Table& table, const net::FrameHeader& header);
-  PulledFrame read_keys(const Table& table, const Piece& piece, const net::Message& message) const;
+  PulledFrame read_keys(const Table& table, const Piece& piece, const net::FrameHeader& header,
+                        std::span<const std::byte> bytes, bool counted) const;
   static std::uint64_t due(const Table& table, const Piece& piece, std::size_t worker);
-  static std::span<const std::uint64_t> keep(Piece& piece, const net::FrameHeader& header, std::uint64_t due,
-                                             PulledFrame pulled);
+  static PulledFrame& keep(Piece& piece, const net::FrameHeader& header, std::uint64_t first, PulledFrame pulled);
   void answer(Table& table, Piece& piece, Answers& answers);
-  std::span<std::byte> answer_memory(Table& table, std::size_t worker, Range rows);
+  std::span<std::byte> answer_memory(const Table& table, Lane& lane, Range rows);
   net::Outgoing answer_to_pull(Table& table, const WaitingRows& pull);
+  void list(Table& table, const Piece& piece, const net::Message& message, Answers& answers);
+  void begin_unpaired(Table& table);
+  void on_unpaired_push(Table& table, Piece& piece, net::Message message, Answers& answers);
+  void assign(Table& table, const Piece& piece, const net::Message& message, Answers& answers);
   static bool has_pushed(const std::deque<Pulled>& lists, const Piece& piece);
+  static bool complete(const Piece& piece);
   void update(Table& table, Piece& piece, Range workers, Answers& answers);
 
   const ShardOptions& options_;

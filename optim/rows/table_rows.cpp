@@ -172,6 +172,38 @@ void TableRows::admit(std::uint64_t updates) {
   counts_.resize(kept);
 }
 
+/// Makes the record of a key.
+std::uint32_t TableRows::make_row(std::uint64_t key) {
+  const std::uint32_t row = records_.add();
+  records_.header(row).key = key;
+  index_.insert(key, row);
+  return row;
+}
+
+void TableRows::assign(std::span<const std::uint64_t> keys, ConstElements values) {
+  const std::size_t width = options_.width;
+  const std::size_t state = options_.rule->state_floats(width);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    std::uint32_t row = RowIndex::kNoRow;
+    index_.find(keys.subspan(i, 1), {&row, 1});
+    if (row == RowIndex::kNoRow) row = make_row(keys[i]);
+    records_.header(row) = {.key = keys[i], .updates = 1, .last = 0};
+    convert(values.subspan(i * width, width), Elements(std::span(records_.values(row), width)));
+    std::fill_n(records_.values(row) + width, state, 0.0F);
+  }
+}
+
+std::vector<std::uint64_t> TableRows::list(std::uint64_t first, std::uint64_t last, std::size_t most) const {
+  std::vector<std::uint64_t> keys;
+  for (std::uint32_t row = 0; row < records_.used(); ++row)
+    if (const std::uint64_t key = records_.header(row).key; !records_.is_free(row) && key >= first && key <= last)
+      keys.push_back(key);
+  const auto end = keys.begin() + static_cast<std::ptrdiff_t>(std::min(most, keys.size()));
+  std::partial_sort(keys.begin(), end, keys.end());
+  keys.erase(end, keys.end());
+  return keys;
+}
+
 /// Gathers the rows of keys_ whose gradients are in gradients_, applies the rule once, and scatters.
 void TableRows::apply(const Update& update) {
   const std::size_t width = options_.width;
@@ -182,9 +214,7 @@ void TableRows::apply(const Update& update) {
   const std::size_t rows = keys_.size();
   for (std::size_t i = 0; i < rows; ++i) {
     if (rows_[i] != RowIndex::kNoRow) continue;
-    rows_[i] = records_.add();
-    records_.header(rows_[i]).key = keys_[i];
-    index_.insert(keys_[i], rows_[i]);
+    rows_[i] = make_row(keys_[i]);
     initial_row(options_.init, options_.seed, options_.number, keys_[i], {records_.values(rows_[i]), width});
   }
   for (std::size_t i = 0; i < rows; ++i) {

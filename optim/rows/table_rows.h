@@ -67,6 +67,11 @@ class TableRows {
   /// `update.count` counts the updates from 1. After an update for which RowRules::due holds, rows leave: the keys then
   /// have their initial values again. REQUIRES: keys ascend in each list; if rows leave, each update is of all buckets.
   void update(const Update& update, std::span<const std::vector<RowGradients>> workers, float factor);
+  /// Gives the keys' rows these values [keys, width], and the state of rows that were never updated. REQUIRES: all keys
+  /// are admitted, and no rows leave.
+  void assign(std::span<const std::uint64_t> keys, ConstElements values);
+  /// Returns the keys from `first` to `last` that have rows: the least `most` of them, ascending.
+  std::vector<std::uint64_t> list(std::uint64_t first, std::uint64_t last, std::size_t most) const;
 
   /// The numbers of all rows, in the order of their hashed keys: 4 bytes a row, which are not booked.
   std::vector<std::uint32_t> in_order() const;
@@ -78,6 +83,7 @@ class TableRows {
   static constexpr std::size_t kAtOnce = 64;
 
   void admit(std::uint64_t updates);
+  std::uint32_t make_row(std::uint64_t key);
   void apply(const Update& update);
   void sweep(std::uint64_t updates);
 

@@ -105,7 +105,9 @@ void psring::fuzz::run(Input in) {
     const std::size_t server = in.below(kServers);
     const auto replies = cluster.send_only(server, read_frame(in, layout, server));
     require(replies.size() <= 2 * kWorkers * (2 + kMostKeys) + kServers, "no more answers than askers");
-    require(cluster.communication_bytes() <= empty + kServers * kWorkers * kMostKeys * kWidth * sizeof(float),
+    // Answers of three lanes, a list, and the keys of a third step.
+    constexpr std::size_t kEach = 4 * kWidth * sizeof(float) + 2 * sizeof(std::uint64_t);
+    require(cluster.communication_bytes() <= empty + kServers * kWorkers * kMostKeys * kEach,
             "memory for what waits that is bounded");
   }
 }

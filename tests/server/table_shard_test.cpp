@@ -1,10 +1,14 @@
 // The rows of a shard: keys once, gradients in the order of the pull, versions, refusals.
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <limits>
 #include <random>
+#include <utility>
 
 #include <catch2/catch.hpp>
 
+#include <psring/common/net/row_flags.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/optim/rows/table_rows.h>
 #include <psring/tests/support/shard_cluster.h>
@@ -229,6 +233,120 @@ TEST_CASE("frames that the protocol does not allow change nothing") {
   CHECK(cluster.send(0, push(0, 0, kAll, {1, 2, 3, 4})).empty());
   CHECK(cluster.send(0, pull(1, 0, kAll, {}))[0].header.type == FrameType::rows);
   CHECK(cluster.send(0, push(1, 0, kAll, {})).size() == 2);
+}
+
+namespace {
+
+/// A push that brings its keys; with kStartUp it assigns values.
+Frame keyed_push(std::uint32_t worker, std::uint64_t step, const std::vector<std::uint64_t>& keys,
+                 const std::vector<float>& gradients, float lr) {
+  Frame frame = push(worker, step, kAll, gradients);
+  frame.header.flags = FrameHeader::kWantAck | kUnpaired;
+  frame.header.micro = std::bit_cast<std::uint32_t>(lr);
+  const auto bytes = std::as_bytes(std::span(keys));
+  frame.payload.insert(frame.payload.begin(), bytes.begin(), bytes.end());
+  return frame;
+}
+
+Frame unpaired_pull(std::uint32_t worker, std::uint64_t version, std::uint64_t number,
+                    const std::vector<std::uint64_t>& keys) {
+  Frame frame = pull(worker, version, kAll, keys);
+  frame.header.flags = kUnpaired;
+  frame.header.step = number;
+  return frame;
+}
+
+Frame list_of(std::uint64_t first, std::uint32_t most) {
+  Frame frame = pull(0, 0, kAll, {first});
+  frame.header.flags = kListed | FrameHeader::kStartUp;
+  frame.header.micro = most;
+  return frame;
+}
+
+}  // namespace
+
+TEST_CASE("unpaired pushes bring their keys and the learning rate of the step") {
+  ShardCluster cluster({.workers = 2, .lr = 100});
+  cluster.open(layout_of(1));
+  const std::vector<std::uint64_t> keys{key_in(5), key_in(900)};
+  CHECK(cluster.send(0, unpaired_pull(0, 0, 0, keys))[0].header.flags == kUnpaired);
+  CHECK(cluster.send(0, unpaired_pull(0, 0, 1, {keys[1]}))[0].payload.size() == kWidth * sizeof(float));
+  CHECK(cluster.send(0, unpaired_pull(0, 1, 2, {keys[1]})).empty());  // waits for the next version
+  CHECK(cluster.send(0, keyed_push(0, 0, {keys[1]}, {1, 2}, 0.5F)).empty());
+  CHECK(cluster.send(0, unpaired_pull(0, 2, 3, {keys[0]}))
+            .empty());  // a worker may be a step ahead, and ask for the next
+  CHECK(cluster.send(0, keyed_push(1, 0, {}, {}, 0.5F)).size() == 3);
+  const std::vector<float> first = initial(keys[1]);
+  const auto rows = cluster.send(0, unpaired_pull(1, 1, 0, {keys[1]}));
+  CHECK(rows[0].values() == std::vector<float>{std::fma(-0.5F, 0.5F, first[0]), std::fma(-0.5F, 1.0F, first[1])});
+  CHECK(cluster.shard(0).tables().rows() == 1);
+  CHECK(cluster.send(0, keyed_push(0, 1, {}, {}, 0.25F)).empty());
+  CHECK(cluster.send(0, keyed_push(1, 1, {}, {}, 0.25F)).size() == 3);
+  CHECK(cluster.send(0, keyed_push(1, 0, {}, {}, 0.25F))[0].header.type == FrameType::rows_ack);  // is repeated
+  CHECK(*cluster.shard(0).tables().version() == 2);
+}
+
+TEST_CASE("values of rows are assigned, and rows are listed in the order of their keys") {
+  ShardCluster cluster({.workers = 2, .table_optimizer = "adagrad"});
+  cluster.open(layout_of(1));
+  CHECK(cluster.send(0, list_of(0, 5))[0].payload.empty());
+  Frame values = keyed_push(0, 0, {key_in(1), key_in(2), key_in(2, 1)}, {1, 2, 3, 4, 5, 6}, 0);
+  values.header.flags |= FrameHeader::kStartUp;
+  const auto answers = cluster.send(0, values);
+  REQUIRE(answers.size() == 1);
+  CHECK(answers[0].header.type == FrameType::rows_ack);
+  CHECK(cluster.shard(0).tables().rows() == 3);
+  const auto listed = [&](std::uint64_t first, std::uint32_t most) {
+    const auto replies = cluster.send(0, list_of(first, most));
+    REQUIRE(replies.size() == 1);
+    REQUIRE(replies[0].header.type == FrameType::rows);
+    CHECK((replies[0].header.flags & kListed) != 0);
+    const std::size_t count = replies[0].payload.size() / 16;
+    std::vector<std::uint64_t> keys(count);
+    std::memcpy(keys.data(), replies[0].payload.data(), count * 8);
+    std::vector<float> rows(count * kWidth);
+    std::memcpy(rows.data(), replies[0].payload.data() + count * 8, count * 8);
+    return std::pair{keys, rows};
+  };
+  CHECK(listed(0, 2).first == std::vector<std::uint64_t>{key_in(1), key_in(2)});
+  CHECK(listed(key_in(2, 1), 2).first == std::vector<std::uint64_t>{key_in(2, 1)});
+  CHECK(listed(key_in(2), 9).second == std::vector<float>{3, 4, 5, 6});
+  CHECK(listed(key_in(3), 9).first.empty());
+}
+
+TEST_CASE("unpaired frames that the protocol does not allow change nothing") {
+  ShardCluster cluster({.workers = 2});
+  cluster.open(layout_of(1));
+  const auto refused = [&](const Frame& frame) {
+    const auto replies = cluster.send(0, frame);
+    REQUIRE(replies.size() == 1);
+    REQUIRE(replies[0].header.type == FrameType::failed);
+    return replies[0].text();
+  };
+  const auto wrong = [](Frame frame, auto&& change) {
+    change(frame);
+    return frame;
+  };
+  const Frame good = keyed_push(0, 0, {key_in(1), key_in(2)}, {1, 2, 3, 4}, 0.5F);
+  CHECK_THAT(refused(wrong(good, [](Frame& f) { f.payload.resize(31); })), Contains("31 bytes of keys and gradients"));
+  CHECK_THAT(refused(keyed_push(0, 0, {}, {}, std::numeric_limits<float>::infinity())), Contains("learning rate inf"));
+  CHECK_THAT(refused(keyed_push(0, 1, {}, {}, 0.5F)), Contains("where step 0"));
+  CHECK_THAT(refused(keyed_push(0, 0, {key_in(2), key_in(1)}, {1, 2, 3, 4}, 0.5F)), Contains("out of order"));
+  CHECK_THAT(refused(unpaired_pull(0, 3, 0, {})), Contains("a pull of version 3"));
+  const std::vector<std::uint64_t> many{0, 1, 2, 3, 4, 5, 6, 7};
+  for (std::uint64_t version = 1; version < 3; ++version)
+    CHECK(cluster.send(0, unpaired_pull(0, version, version, many)).empty());  // they wait
+  CHECK(cluster.send(0, good).empty());
+  CHECK_THAT(refused(unpaired_pull(0, 1, 3, many)), Contains("8 keys beside 18 of one worker, at most 24 in 3 steps"));
+  CHECK_THAT(refused(good), Contains("where step 1"));
+  CHECK_THAT(refused(keyed_push(1, 0, {}, {}, 0.25F)), Contains("with learning rate 0.25, worker 0 with 0.5"));
+  Frame values = keyed_push(1, 0, {key_in(1)}, {1, 2}, 0);
+  values.header.flags |= FrameHeader::kStartUp;
+  CHECK_THAT(refused(values), Contains("from worker 0"));
+  CHECK_THAT(refused(wrong(list_of(0, 1), [](Frame& f) { f.payload.resize(7); })), Contains("a key of 7 bytes"));
+  CHECK_THAT(refused(wrong(list_of(0, 1), [](Frame& f) { f.header.end = 256; })), Contains("[0, 256)"));
+  CHECK(cluster.send(0, keyed_push(1, 0, {}, {}, 0.5F)).size() == 3);
+  CHECK(cluster.shard(0).tables().rows() == 2);
 }
 
 TEST_CASE("layouts with tables that a server cannot take are refused") {

@@ -166,6 +166,12 @@ void PsClient::push_rows(std::size_t table, ConstElements gradients) {
   send([&] { return fmt::format("gradients of rows of '{}', step {}", layout().tables[table].name, step_); });
 }
 
+void PsClient::send_rows(const std::function<void(TableProtocol&, TableProtocol::Frames&)>& begin) {
+  const Busy busy(*this);
+  begin(tables_, frames_);
+  send([] { return std::string("keys and rows of tables"); });
+}
+
 void PsClient::wait_rows(std::size_t table) {
   const Busy busy(*this);
   wait_until([&] { return tables_.arrived(table); },

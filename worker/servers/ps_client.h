@@ -70,6 +70,9 @@ class PsClient {
   bool rows_arrived(std::size_t table) const { return tables_.arrived(table); }
   void wait_rows(std::size_t table);
   void wait_rows_acknowledged(std::size_t table);
+  /// Calls `begin`, and sends the frames that it adds.
+  void send_rows(const std::function<void(TableProtocol&, TableProtocol::Frames&)>& begin);
+  const TableProtocol& tables() const { return tables_; }
 
   /// Waits until the unit has arrived in at least this version. Throws peer_lost and timeout, which name the awaited
   /// unit, and protocol.

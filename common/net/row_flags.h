@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include <psring/common/net/frame.h>
+
+namespace psring::net {
+
+// Flags of the frames of rows, beside those of FrameHeader.
+
+/// A rows_pull that no gradients follow, or a rows_push whose payload begins with keys; `micro` then is the f32
+/// learning rate. With kStartUp such a push assigns values, in f32.
+inline constexpr std::uint8_t kUnpaired = 32;
+/// A rows_pull that asks for trained rows: its payload is the least hashed key, `micro` the most rows. The payload of
+/// the answer, which has the flag as well, is hashed keys, ascending, and their rows in f32.
+inline constexpr std::uint8_t kListed = 64;
+
+constexpr bool is_unpaired(const FrameHeader& header) { return (header.flags & kUnpaired) != 0; }
+constexpr bool is_listed(const FrameHeader& header) { return (header.flags & kListed) != 0; }
+constexpr bool assigns(const FrameHeader& header) {
+  return header.type == FrameType::rows_push && is_unpaired(header) && (header.flags & FrameHeader::kStartUp) != 0;
+}
+
+}  // namespace psring::net
