@@ -1,12 +1,15 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <utility>
 
 #include <psring/c.h>
 #include <psring/worker/c/job.h>
 #include <psring/worker/c/messages.h>
+#include <psring/worker/c/tables.h>
 #include <psring/worker/c/vector.h>
 
 // The handles of the C interface. Each keeps the job alive, so that they may be freed in any order.
@@ -30,10 +33,22 @@ struct psring_vector {
   psring::c::Vector* vector = nullptr;  ///< the job's
 };
 
+struct psring_table {
+  std::shared_ptr<psring::c::Job> job;
+  psring::c::Tables* tables = nullptr;  ///< the job's
+  std::size_t number = 0;
+};
+
+struct psring_rows {
+  psring_table table;
+  std::shared_ptr<psring::c::Rows> rows;
+};
+
 struct psring_job {
   std::shared_ptr<psring::c::Job> job;
   psring_group world;
   psring_vector vector;
+  std::list<psring_table> tables;
 };
 
 struct psring_work {

@@ -17,6 +17,7 @@
 #include <psring/ring/shm/world.h>
 #include <psring/ring/split.h>
 #include <psring/worker/c/job.h>
+#include <psring/worker/c/tables.h>
 #include <psring/worker/c/vector.h>
 
 namespace psring::c {
@@ -54,6 +55,7 @@ struct Job::Memory {
   std::optional<ring::RingLinks> links;
   std::unique_ptr<ring::ProcessGroup> world;
   std::unique_ptr<Vector> vector;  ///< null until it is opened
+  std::unique_ptr<Tables> tables;  ///< as well
 };
 
 Job::Job(const RoleOptions& options, std::size_t memory_bytes)
@@ -91,8 +93,16 @@ void Job::link_to_servers(const std::vector<net::Member>& servers) {
 Vector& Job::open_vector(std::vector<UnitSpec> units) {
   const std::scoped_lock lock(mutex_);
   if (memory_->vector != nullptr) fail(ErrorKind::usage, "psring_vector_open: the job has a vector already");
+  if (memory_->tables != nullptr) fail(ErrorKind::usage, "psring_vector_open: the job has tables: join a second job");
   memory_->vector = std::make_unique<Vector>(member_, *memory_->arena, std::move(units));
   return *memory_->vector;
+}
+
+Tables& Job::open_tables() {
+  const std::scoped_lock lock(mutex_);
+  if (memory_->vector != nullptr) fail(ErrorKind::usage, "psring_table_open: the job has a vector: join a second job");
+  if (memory_->tables == nullptr) memory_->tables = std::make_unique<Tables>(member_, *memory_->arena);
+  return *memory_->tables;
 }
 
 ring::ProcessGroup& Job::world() { return *memory_->world; }

@@ -25,6 +25,7 @@
 
 namespace psring::c {
 
+class Tables;
 class Vector;
 
 /// Users give ids to groups, from 1 to kMostGroups. Each group, the world (0) too, has two of the job's own: one for
@@ -61,8 +62,11 @@ class Job {
   void book(Category category, std::int64_t bytes);
   const MemoryLedger& memory();
 
-  /// Makes the vector that the job's servers own. Throws usage if there is one, or the job has no servers.
+  /// Makes the vector that the job's servers own. Throws usage if there is one, or tables, or the job has no
+  /// servers.
   Vector& open_vector(std::vector<UnitSpec> units);
+  /// Returns the tables that the job's servers own. Throws usage if the job has a vector, or no servers.
+  Tables& open_tables();
 
   /// The ranks of `parent`, this one among them, that form a group with this number.
   std::unique_ptr<ring::ProcessGroup> split(ring::ProcessGroup& parent, std::span<const std::uint32_t> ranks,

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <set>
 #include <string>
@@ -19,13 +18,11 @@
 namespace psring::c {
 namespace {
 
-using namespace std::chrono_literals;
-
-constexpr Nanoseconds kSlice = 20ms;  ///< of waiting, then the waiting thread checks whether the job lives
-
 /// Throws usage if the job cannot have a vector; check_options in job.cpp has refused other options.
 void require_servers(const JobOptions& job) {
   if (job.servers == 0) fail(ErrorKind::usage, "psring_vector_open: the job has no servers");
+  if (job.table_optimizer != JobOptions().table_optimizer)
+    fail(ErrorKind::usage, "psring_vector_open: --table-optimizer {}: a vector has no tables", job.table_optimizer);
   if (job.clip_norm > 0 && parse_consistency(job.consistency).each_push_updates)
     fail(ErrorKind::usage, "psring_vector_open: --clip-norm needs bsp; each worker clips its own gradients without it");
 }
@@ -65,14 +62,10 @@ Vector::Vector(Membership& member, Arena& arena, std::vector<UnitSpec> units)
   optim::OptimizerRegistry optimizers;
   optim::register_builtin_optimizers(optimizers);
   rule_ = optim::make_optimizer(optimizers, job);
-  worker::PsClient::Options options;
-  options.mark = [&arena](const void* at) { return arena.mark(at); };
-  options.check = [&member] { member.link().check(); };
-  options.first_owner = member.rank();
+  worker::PsClient::Options options = ServerAccess::options(member, arena);
   options.codec = codec_.get();
-  options.copied_pushes = true;
-  if (job.op_timeout > 0) options.op_timeout = from_seconds(job.op_timeout);
-  client_.emplace(member.links().transport(), member.clock(), layout_, std::move(options));
+  servers_.emplace(member, layout_, std::move(options));
+  client_ = &servers_->client();
 }
 
 void Vector::make_compression() {
@@ -120,28 +113,8 @@ void Vector::require_agreed() const {
   if (!agreed_) fail(ErrorKind::usage, "the vector was not started: call psring_vector_start or psring_vector_agree");
 }
 
-template <class Body>
-auto Vector::locked(Body body) {
-  if (++entering_ == 1) member_.links().transport().wake();
-  const std::unique_lock lock(mutex_);
-  --entering_;
-  entered_.notify_one();
-  if (error_) throw Error(*error_);
-  try {
-    return body();
-  } catch (const Error& error) {
-    if (error.kind() == ErrorKind::usage) throw;
-    latch(error);
-  }
-}
-
-void Vector::latch(const Error& error) {
-  error_ = member_.fail(error);
-  throw Error(*error_);
-}
-
 std::uint64_t Vector::agree() {
-  return locked([&] {
+  return servers_->locked([&] {
     if (agreed_) fail(ErrorKind::usage, "the vector was started already");
     const JobOptions& job = member_.job();
     begin_checkpoints();
@@ -164,7 +137,7 @@ bool Vector::has_first_values() const { return member_.rank() == 0 && member_.jo
 
 void Vector::begin(std::size_t unit, float* values) {
   check_unit(unit);
-  locked([&] {
+  servers_->locked([&] {
     require_agreed();
     if (!servers_update_) fail(ErrorKind::usage, "psring_vector_begin: the servers have no values: they only average");
     check_no_pull(unit);
@@ -233,7 +206,7 @@ bool Vector::taken(std::size_t unit) const {
 
 void Vector::push(std::size_t unit, std::uint64_t step, const float* from) {
   check_unit(unit);
-  locked([&] {
+  servers_->locked([&] {
     check_push(unit, step);
     client_->push(unit, step, pushed(unit, step, from));
     units_[unit].due = step + 1;
@@ -243,7 +216,7 @@ void Vector::push(std::size_t unit, std::uint64_t step, const float* from) {
 
 void Vector::pull(std::size_t unit, std::uint64_t version, float* into) {
   check_unit(unit);
-  locked([&] {
+  servers_->locked([&] {
     check_pull(unit, version);
     client_->pull(unit, version, target(unit, into));
     units_[unit].asked = version;
@@ -253,36 +226,13 @@ void Vector::pull(std::size_t unit, std::uint64_t version, float* into) {
 
 void Vector::push_pull(std::size_t unit, std::uint64_t step) {
   check_unit(unit);
-  locked([&] {
+  servers_->locked([&] {
     check_push(unit, step);
     check_no_pull(unit);
     client_->push_pull(unit, step, pushed(unit, step, nullptr), target(unit, nullptr));
     units_[unit].due = units_[unit].asked = step + 1;
     units_[unit].push_is_pull = true;
   });
-}
-
-bool Vector::wait_until(const std::function<bool()>& done, Moment until) {
-  const JobOptions& job = member_.job();
-  const Moment start = member_.clock().now();
-  const Moment limit = job.op_timeout > 0 ? start + from_seconds(job.op_timeout) : kNever;
-  while (true) {
-    const Moment now = member_.clock().now();
-    const bool is_done = locked([&] {
-      client_->progress();
-      if (done()) return true;
-      if (now >= limit)
-        fail(ErrorKind::timeout, "waited {:.1f} s (--op-timeout) for the servers", seconds(now - start));
-      member_.link().check();
-      if (now >= until || entering_.load() > 0) return false;
-      return client_->wait_message(std::min(until, now + kSlice)) && done();
-    });
-    if (is_done) return true;
-    if (now >= until) return false;
-    if (entering_.load() == 0) continue;
-    std::unique_lock lock(mutex_);
-    entered_.wait_for(lock, 1ms, [&] { return entering_.load() == 0; });
-  }
 }
 
 bool Vector::wait(std::size_t unit, std::uint64_t version, Moment until) {
@@ -293,7 +243,7 @@ bool Vector::wait(std::size_t unit, std::uint64_t version, Moment until) {
     if (!client_->pulling(unit)) fail(ErrorKind::usage, "no pull brings version {} of unit {}", version, unit);
     return false;
   };
-  return wait_until(there, until);
+  return servers_->wait_until(there, until);
 }
 
 bool Vector::wait_pushed(std::size_t unit, Moment until) {
@@ -302,11 +252,11 @@ bool Vector::wait_pushed(std::size_t unit, Moment until) {
     require_agreed();
     return taken(unit);
   };
-  return wait_until(done, until);
+  return servers_->wait_until(done, until);
 }
 
 void Vector::finish() {
-  locked([&] {
+  servers_->locked([&] {
     require_agreed();
     if (consistency_.each_push_updates && !finished_) {
       client_->drain();  // the frame that says so must not overtake a push
@@ -322,7 +272,7 @@ void Vector::end() {
 }
 
 double Vector::take_staleness() {
-  return locked([&] { return client_->take_staleness(); });
+  return servers_->locked([&] { return client_->take_staleness(); });
 }
 
 Vector::Moved Vector::moved() {
@@ -349,7 +299,7 @@ void Vector::save(std::uint64_t version) {
   if (consistency_.each_push_updates)
     fail(ErrorKind::usage, "psring_vector_save: without bsp workers are at different steps");
   if (feedback_) fail(ErrorKind::usage, "psring_vector_save: compression with error feedback is not saved");
-  locked([&] {
+  servers_->locked([&] {
     require_agreed();
     for (std::size_t unit = 0; unit < units_.size(); ++unit) {
       if (has_first_values() && !client_->arrived(unit))

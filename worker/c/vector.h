@@ -1,10 +1,7 @@
 #pragma once
 
-#include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,12 +11,11 @@
 #include <psring/common/base/clock.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/layout.h>
-#include <psring/common/base/text/error.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/proc/role.h>
 #include <psring/optim/codec/compression.h>
-#include <psring/worker/servers/ps_client.h>
+#include <psring/worker/c/server_access.h>
 #include <psring/worker/state/compressor.h>
 #include <psring/worker/state/error_feedback.h>
 #include <psring/worker/state/run_checkpoints.h>
@@ -92,12 +88,8 @@ class Vector {
     bool push_is_pull = false;  ///< the last push was a push_pull, which the values acknowledge
   };
 
-  /// Takes the lock; a thread that waits for the servers under the lock makes way.
-  template <class Body>
-  auto locked(Body body);
-  bool wait_until(const std::function<bool()>& done, Moment until);
   void check_unit(std::size_t unit) const;
-  // These throw usage if the call is wrong now. They need mutex_.
+  // These throw usage if the call is wrong now. They need the servers' lock.
   void check_push(std::size_t unit, std::uint64_t step) const;
   void check_pull(std::size_t unit, std::uint64_t version) const;
   void check_no_pull(std::size_t unit) const;
@@ -116,7 +108,6 @@ class Vector {
   /// At worker 0: compares the job with the checkpoint of --resume, and takes the folder of its own.
   void begin_checkpoints();
   std::vector<optim::SavedTensor> tensors() const;
-  [[noreturn]] void latch(const Error& error);
 
   Membership& member_;
   Arena& arena_;
@@ -137,12 +128,9 @@ class Vector {
   std::vector<Buffer> values_;
   std::vector<Buffer> gradients_;
 
-  std::atomic<unsigned> entering_{0};  ///< threads that want the lock
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  std::condition_variable entered_;
-  std::optional<Error> error_;
-  std::optional<worker::PsClient> client_;
+  std::optional<ServerAccess> servers_;
+  worker::PsClient* client_ = nullptr;  ///< of servers_
+  // Guarded by the servers' lock.
   bool agreed_ = false;
   bool finished_ = false;
   std::optional<std::uint64_t> saved_;  ///< the last version that was saved

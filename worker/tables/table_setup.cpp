@@ -5,6 +5,7 @@
 #include <psring/common/base/text/error.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/job_optimizer.h>
+#include <psring/optim/optimizers.h>
 #include <psring/worker/data/key_reader.h>
 #include <psring/worker/exchange/tables/local_tables.h>
 #include <psring/worker/tables/row_batches.h>
@@ -23,22 +24,24 @@ struct Refused {
   std::string reason;
 };
 
-Init parse_init(const std::string& text) {
-  const Spec spec = Spec::parse("--table-init", text);
-  Init init;
-  if (spec.name() == "uniform")
-    init.kind = Init::Kind::uniform;
-  else if (spec.name() == "normal")
-    init.kind = Init::Kind::normal;
-  else if (spec.name() != "constant")
-    fail(ErrorKind::usage, "--table-init: expected uniform:A, normal:A or constant:A, got '{}'", text);
-  try {
-    std::size_t end = 0;
-    init.a = std::stof(spec.argument(), &end);
-    if (end == spec.argument().size()) return init;
-  } catch (const std::exception&) {  // said below
-  }
-  fail(ErrorKind::usage, "--table-init: expected {}:A with a number A, got '{}'", spec.name(), text);
+/// The options that no owner of tables knows, in a model's job and in a program's.
+std::vector<Refused> refused_by_owners(const JobOptions& job) {
+  return {
+      {job.backup_workers > 0, "--backup-workers", "an update of rows waits for every worker"},
+      {job.placement == "mixed", fmt::format("--servers mixed:{}", job.standalone_servers()),
+       "servers own equal parts of a table"},
+      {job.aggregate != "mean", "--aggregate " + job.aggregate, "the gradient of a row is the workers' mean"},
+      {optim::compresses(job.compress), "--compress " + job.compress, "gradients of rows travel as they are"},
+      {job.local_reduce, "--local-reduce", "each worker pushes its own rows"},
+      {job.server_device == "cuda", "--server-device cuda", "rows are updated on the host"},
+      {job.replicas > 0, "--replicas", "followers have no rows"},
+      {!job.fault.empty(), "--fault", "lost frames of rows are not sent again"},
+  };
+}
+
+void refuse(std::span<const Refused> rows, const std::string& who) {
+  for (const Refused& row : rows)
+    if (row.given) fail(ErrorKind::usage, "{} has tables, and {} is refused: {}", who, row.flag, row.reason);
 }
 
 void check_without_tables(const JobOptions& job) {
@@ -73,6 +76,7 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
   const std::string of_checkpoints =
       job.checkpoint_every > 0 ? fmt::format("--checkpoint-every {}", job.checkpoint_every) : "--resume " + job.resume;
   const bool checkpoints = job.checkpoint_every > 0 || !job.resume.empty();
+  refuse(refused_by_owners(job), "--model " + job.model);
   const Refused rows[] = {
       {planned, "plan, memory and predictions", "the bytes of rows depend on the samples"},
       {!strategy.tables, "--strategy " + job.strategy,
@@ -90,36 +94,68 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
       {!rules.sweeps() && job.table_sweep != plain.table_sweep, fmt::format("--table-sweep {}", job.table_sweep),
        "no row leaves without --table-ttl or --table-rows"},
       {each_push_of_rows && job.remedy != "none", "--remedy " + job.remedy, "servers remedy dense gradients alone"},
-      {job.backup_workers > 0, "--backup-workers", "an update of rows waits for every worker"},
-      {job.placement == "mixed", fmt::format("--servers mixed:{}", job.standalone_servers()),
-       "servers own equal parts of a table"},
       {job.optimizer_on == "worker" && !strategy.one_worker, "--optimizer-on worker", "servers update rows"},
       {strategy.row_servers && job.server_threads > 1, fmt::format("--server-threads {}", job.server_threads),
        "one thread updates rows"},
-      {job.aggregate != "mean", "--aggregate " + job.aggregate, "the gradient of a row is the workers' mean"},
-      {optim::compresses(job.compress), "--compress " + job.compress, "gradients of rows travel as they are"},
-      {job.local_reduce, "--local-reduce", "each worker pushes its own rows"},
       {job.accumulate_at == "owner", "--accumulate-at owner", "rows are pushed once a step"},
       {optim::loss_scaler(job).active(), "--loss-scale " + job.loss_scale, "gradients of rows are not scaled"},
       {job.device == "cuda", "--device cuda", "rows are read on the host"},
-      {job.server_device == "cuda", "--server-device cuda", "rows are updated on the host"},
       {job.tensor > 1, fmt::format("--tensor {}", job.tensor), "each worker reads whole rows"},
       {job.pipeline > 1, fmt::format("--pipeline {}", job.pipeline), "each worker reads whole rows"},
       {job.max_restarts > 0, "--max-restarts", "rows are not kept for a restart"},
       {job.min_workers > 0, "--elastic", "rows are not kept for fewer workers"},
-      {job.replicas > 0, "--replicas", "followers have no rows"},
       {checkpoints && rules.admits(), of_checkpoints + " with --table-admit " + job.table_admit,
        "a checkpoint has no counters of keys without rows"},
       {checkpoints && each_push_of_rows, of_checkpoints + " with --table-consistency " + job.row_consistency(),
        "a checkpoint holds one step of all workers"},
       {!job.init.empty(), "--init", "rows begin with --table-init"},
       {!job.live.empty(), "--live", "the page shows no rows"},
-      {!job.fault.empty(), "--fault", "lost frames of rows are not sent again"},
       {job.compute != plain.compute, "--compute " + job.compute, "layers that only sleep read no rows"},
   };
-  for (const Refused& row : rows)
-    if (row.given)
-      fail(ErrorKind::usage, "--model {} has tables, and {} is refused: {}", job.model, row.flag, row.reason);
+  refuse(rows, "--model " + job.model);
+}
+
+void check_program_tables(const JobOptions& job) {
+  if (job.servers == 0) fail(ErrorKind::usage, "psring_table_open: the job has no servers");
+  if (job.servers > kMostTableOwners)
+    fail(ErrorKind::usage, "--servers {}: at most {} own a table", job.servers, kMostTableOwners);
+  refuse(refused_by_owners(job), "this program");
+  optim::OptimizerRegistry optimizers;
+  optim::register_builtin_optimizers(optimizers);
+  JobOptions plain;
+  optim::fill_in(plain, *optim::make_optimizer(optimizers, plain));  // as the launcher has done
+  const Refused rows[] = {
+      {parse_consistency(job.consistency).each_push_updates, "--consistency " + job.consistency,
+       "rows are updated once for all workers of a step"},
+      {job.checkpoint_every > 0, "--checkpoint-every", "a checkpoint has no rows of programs"},
+      {!job.resume.empty(), "--resume", "a checkpoint has no rows of programs"},
+      {job.optimizer_on == "worker", "--optimizer-on worker", "servers update rows"},
+      {job.server_threads > 1, fmt::format("--server-threads {}", job.server_threads), "one thread updates rows"},
+      {job.clip_norm > 0, "--clip-norm", "gradients of rows are not clipped"},
+      {job.schedule != plain.schedule, "--schedule " + job.schedule,
+       "each step of a program has the program's learning rate"},
+      {job.optimizer != plain.optimizer, "--optimizer " + job.optimizer, "rows have --table-optimizer"},
+      {job.lr.has_value() && job.lr != plain.lr, "--lr", "each step of a program has the program's learning rate"},
+  };
+  refuse(rows, "this program");
+}
+
+Init parse_row_init(const std::string& flag, const std::string& text) {
+  const Spec spec = Spec::parse(flag, text);
+  Init init;
+  if (spec.name() == "uniform")
+    init.kind = Init::Kind::uniform;
+  else if (spec.name() == "normal")
+    init.kind = Init::Kind::normal;
+  else if (spec.name() != "constant")
+    fail(ErrorKind::usage, "{}: expected uniform:A, normal:A or constant:A, got '{}'", flag, text);
+  try {
+    std::size_t end = 0;
+    init.a = std::stof(spec.argument(), &end);
+    if (end == spec.argument().size()) return init;
+  } catch (const std::exception&) {  // said below
+  }
+  fail(ErrorKind::usage, "{}: expected {}:A with a number A, got '{}'", flag, spec.name(), text);
 }
 
 std::vector<TableLayout> table_layouts(const JobOptions& job, const Model& model, const Dataset& data,
@@ -128,7 +164,7 @@ std::vector<TableLayout> table_layouts(const JobOptions& job, const Model& model
   if (owners > kMostTableOwners)
     fail(ErrorKind::usage, "--servers {}: at most {} own a table", owners, kMostTableOwners);
   const KeyReader keys(data, key_fields_of(model.tables));
-  const Init init = parse_init(job.table_init);
+  const Init init = parse_row_init("--table-init", job.table_init);
   std::vector<TableLayout> layouts;
   for (std::size_t table = 0; table < model.tables.size(); ++table) {
     const TableSpec& spec = model.tables[table];

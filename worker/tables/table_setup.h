@@ -13,6 +13,12 @@ namespace psring::worker {
 /// option is about tables and the model has none. `planned`: the samples cannot be read.
 void check_tables(const JobOptions& job, const StrategyKind& strategy, const Model& model, bool planned);
 
+/// Throws usage, naming the flag, if an option of the job has no effect on the tables of a user's program.
+void check_program_tables(const JobOptions& job);
+
+/// Parses the initial values of rows: uniform:A, normal:A or constant:A. Throws usage, naming the flag.
+Init parse_row_init(const std::string& flag, const std::string& text);
+
 /// The layouts of the model's tables, among `owners`. Throws usage, naming the flag.
 std::vector<TableLayout> table_layouts(const JobOptions& job, const Model& model, const Dataset& data,
                                        std::size_t owners);

@@ -169,7 +169,7 @@ constexpr Option kTables[] = {
      .help = "update rule of the rows of tables: sgd, adagrad, rowwise-adagrad, adam or ftrl, such as adagrad:eps=1e-8",
      .field = &JobOptions::table_optimizer,
      .list = false,
-     .in_programs = InPrograms::no},
+     .in_programs = InPrograms::with_servers},
     {.name = "table-lr",
      .help = "learning rate of rows (sgd 0.1; adagrad, rowwise-adagrad 0.01; adam 0.001; ftrl 0.1)",
      .form = Form::number,

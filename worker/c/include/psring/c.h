@@ -78,6 +78,8 @@ enum {
 typedef struct psring_job psring_job;       /* this process's membership in a job */
 typedef struct psring_group psring_group;   /* ranks that exchange vectors */
 typedef struct psring_vector psring_vector; /* values that the job's servers own */
+typedef struct psring_table psring_table;   /* rows by 64-bit keys that the job's servers own */
+typedef struct psring_rows psring_rows;     /* the rows of one batch's keys */
 typedef struct psring_work psring_work;     /* an operation in flight */
 
 PSRING_API uint32_t psring_abi_version(void);
@@ -299,6 +301,84 @@ PSRING_API psring_status psring_saved_count(psring_saved* saved, size_t number, 
  * its values to 0. */
 PSRING_API psring_status psring_saved_read(psring_saved* saved, size_t number, const uint64_t* keys, size_t count,
                                            float* values, unsigned char* found);
+
+/* --- tables ---
+ *
+ * In place of a vector, a job with servers may have tables: rows of `width` f32 values, by 64-bit keys, of which any
+ * value is valid. A row appears when it is trained for the first time; before that its key has initial values, a
+ * function of seed, table and key. The option --table-optimizer is the rule by which servers update rows. Tables are
+ * bsp: step k (0, 1, ...) leads from version k to version k + 1, once all workers have ended it; a row's gradient is
+ * the workers' mean, in which a worker without the row counts as zeros. Rows without a gradient do not change. A worker
+ * that has no gradient in a step ends the step nevertheless. */
+
+typedef struct psring_table_options {
+  size_t size;      /* sizeof(psring_table_options) */
+  const char* name; /* no two tables have the same */
+  size_t width;     /* of a row, 1 to 8192 */
+  psring_type type; /* in which rows and gradients travel: PSRING_F32 or PSRING_BF16; the servers keep f32 */
+  const char* init; /* initial values: "uniform:A" in [-A, A), "normal:A", "constant:A"; null: "uniform:0.05" */
+  size_t most_keys; /* different keys of a worker in one fetch, or with gradients in one step, at most; 0: 65536 */
+} psring_table_options;
+
+/* Makes a table; all workers make the same ones, in the same order, before psring_table_start. The table belongs to the
+ * job. */
+PSRING_API psring_status psring_table_open(psring_job* job, const psring_table_options* options, psring_table** table);
+/* Waits until the servers have taken the tables. Sets the step that the job begins with. */
+PSRING_API psring_status psring_table_start(psring_job* job, uint64_t* step);
+/* Begins to bring the rows of these keys here, in any order and with repetitions; never waits. A fetch changes nothing.
+ * `version`: the current step, or the next one: then the rows come once all workers have ended this step. */
+PSRING_API psring_status psring_table_fetch(psring_table* table, const uint64_t* keys, size_t count, uint64_t version,
+                                            psring_rows** rows);
+/* Waits for the rows, at most `timeout` seconds; then PSRING_PENDING. */
+PSRING_API psring_status psring_rows_wait(psring_rows* rows, double timeout);
+/* Sets the values of the `different` rows, and the place of each of the fetch's keys among them. They stay as they are
+ * until the handle is freed. The rows have to be here; as for the functions that follow. */
+PSRING_API psring_status psring_rows_values(psring_rows* rows, const float** values, const int64_t** places,
+                                            size_t* different);
+
+/* A bag is some lookups one after the other; a lookup is a row, by its place. */
+typedef struct psring_bags {
+  size_t size;           /* sizeof(psring_bags) */
+  const int64_t* places; /* of the lookups; null: those of the fetch's keys */
+  size_t lookups;
+  const int64_t* begins; /* the first lookup of each bag, ascending from 0; null: each lookup is a bag */
+  size_t bags;
+  const float* weights; /* of the lookups; null: 1 */
+  int32_t mean;         /* 1: a bag is the mean of its rows; 0: their sum. An empty bag is zeros. */
+} psring_bags;
+
+/* Writes the sum or mean of each bag's rows: [bags, width]. */
+PSRING_API psring_status psring_rows_pool(psring_rows* rows, const psring_bags* bags, float* out);
+/* Adds the gradients of bags [bags, width] to those of their rows, in the order of the lookups. They belong to the step
+ * that is ended next, whatever the version of the rows. */
+PSRING_API psring_status psring_rows_add_pooled(psring_rows* rows, const psring_bags* bags, const float* gradients);
+/* Adds a gradient to each of the `different` rows: [different, width]. Rows whose gradient is all zeros get none. */
+PSRING_API psring_status psring_rows_add(psring_rows* rows, const float* gradients);
+/* Frees the handle. Gradients that were added stay. */
+PSRING_API void psring_rows_free(psring_rows* rows);
+
+/* Waits until the rows of the current step that were fetched are here, and the servers have taken all that was pushed
+ * or assigned, at most `timeout` seconds; then PSRING_PENDING. Needed before psring_table_end_step and psring_leave. */
+PSRING_API psring_status psring_table_wait(psring_job* job, double timeout);
+/* Begins to push the gradients that were added since the last step, of all tables, and begins the next step; never
+ * waits. PSRING_USAGE if psring_table_wait would wait. `lr`: the learning rate of this step, equal at all workers. */
+PSRING_API psring_status psring_table_end_step(psring_job* job, double lr);
+/* Drops the gradients that were added since the last step. */
+PSRING_API psring_status psring_table_drop(psring_job* job);
+/* Gives rows these values [count, width], and fresh optimizer state. Rank 0 alone calls it, between two steps, with at
+ * most `most_keys` different keys, and the other workers wait meanwhile; psring_table_wait waits until it is done. */
+PSRING_API psring_status psring_table_assign(psring_table* table, const uint64_t* keys, size_t count,
+                                             const float* values);
+/* Lists rows that were trained or assigned, in an order of the servers: at most `most`, from *cursor on, which is 0 at
+ * first and moves on. Sets `count`; 0: there are no more. Between two steps. PSRING_PENDING after `timeout` seconds:
+ * then it is called again. */
+PSRING_API psring_status psring_table_list(psring_table* table, uint64_t* cursor, size_t most, uint64_t* keys,
+                                           float* values, size_t* count, double timeout);
+/* Set the bytes of payload of this worker's fetches and pushes so far: as the links have counted them, without those of
+ * operations in flight; and by formula: 8 bytes for each different key of a fetch, a row back, and key and row for each
+ * gradient. */
+PSRING_API psring_status psring_table_moved(psring_job* job, uint64_t* sent, uint64_t* received);
+PSRING_API psring_status psring_table_predict(psring_job* job, uint64_t* sent, uint64_t* received);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,339 @@
+// Tables of rows through the C interface: workers and servers in this process, beside a naive sum in f64, and misuse.
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <psring/c.h>
+#include <psring/common/base/rng.h>
+#include <psring/tests/support/c_jobs.h>
+
+using psring::JobOptions;
+using psring::test::CJobs;
+
+namespace {
+
+constexpr std::size_t kWidth = 3;
+constexpr double kRate = 0.5;
+
+JobOptions job_with(const std::string& transport, std::size_t workers = 2, std::size_t servers = 3) {
+  JobOptions job;
+  job.workers = workers;
+  job.servers = servers;
+  job.transport = transport;
+  return job;
+}
+
+void need(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what + ": " + psring_last_error());
+}
+void ok(psring_status status, const std::string& what) { need(status == PSRING_OK, what); }
+/// The call was refused, by a line with this text.
+void refused(psring_status status, const std::string& text) {
+  need(status == PSRING_USAGE && std::string(psring_last_error()).find(text) != std::string::npos,
+       "refused with '" + text + "'");
+}
+
+std::string run(const JobOptions& options, const std::function<void(psring_job*)>& body) {
+  const CJobs jobs(options);
+  std::vector<std::string> errors(options.workers);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t rank = 0; rank < options.workers; ++rank)
+      threads.emplace_back([&, rank] {
+        psring_job* job = nullptr;
+        try {
+          job = jobs.join(static_cast<std::int64_t>(rank));
+          body(job);
+          ok(psring_leave(job, 60), "leave");
+        } catch (const std::exception& error) {
+          errors[rank] = error.what();
+        }
+        psring_free(job);
+      });
+  }
+  std::string all;
+  for (const std::string& error : errors) all += error;
+  return all;
+}
+
+psring_table_options options_of(const char* name, std::size_t most_keys = 64) {
+  psring_table_options options{};
+  options.size = sizeof options;
+  options.name = name;
+  options.width = kWidth;
+  options.init = "constant:0.25";
+  options.most_keys = most_keys;
+  return options;
+}
+
+psring_table* opened(psring_job* job, const char* name = "ads") {
+  const psring_table_options options = options_of(name);
+  psring_table* table = nullptr;
+  ok(psring_table_open(job, &options, &table), "open");
+  return table;
+}
+
+psring_rows* fetched(psring_table* table, const std::vector<std::uint64_t>& keys, std::uint64_t version) {
+  psring_rows* rows = nullptr;
+  ok(psring_table_fetch(table, keys.data(), keys.size(), version, &rows), "fetch");
+  return rows;
+}
+
+psring_bags bags_of(std::size_t lookups) {
+  psring_bags bags{};
+  bags.size = sizeof bags;
+  bags.lookups = bags.bags = lookups;
+  return bags;
+}
+
+/// The values of the rows of keys, key by key.
+std::vector<float> values_of(psring_table* table, const std::vector<std::uint64_t>& keys, std::uint64_t version) {
+  psring_rows* const rows = fetched(table, keys, version);
+  ok(psring_rows_wait(rows, 60), "wait");
+  std::vector<float> values(keys.size() * kWidth);
+  const psring_bags bags = bags_of(keys.size());
+  ok(psring_rows_pool(rows, &bags, values.data()), "pool");
+  psring_rows_free(rows);
+  return values;
+}
+
+std::vector<std::uint64_t> keys_of(std::size_t rank, std::uint64_t step) {
+  const psring::CounterRng rng(
+      {.seed = 7, .step = static_cast<std::uint32_t>(step), .rank = static_cast<std::uint16_t>(rank)});
+  std::vector<std::uint64_t> keys(rank == 1 && step == 3 ? 0 : 20);
+  for (std::size_t i = 0; i < keys.size(); ++i)
+    keys[i] = rng.block(static_cast<std::uint32_t>(i))[0] % 30 * 0x9E3779B97F4A7C15U;
+  return keys;
+}
+
+float gradient(std::size_t rank, std::uint64_t step, std::size_t i) {
+  return static_cast<float>((i + 3 * rank + 5 * step) % 9) - 4;
+}
+
+/// Trains by sgd beside sums in f64. Rows are prefetched, and gradients come from two fetches.
+void train(psring_job* job) {
+  const std::size_t rank = psring_rank(psring_world(job));
+  psring_table* const table = opened(job);
+  psring_table* const other = opened(job, "never used");
+  std::uint64_t version = 99;
+  ok(psring_table_start(job, &version), "start");
+  need(version == 0, "first step");
+  std::map<std::uint64_t, std::array<double, kWidth>> expected;
+  psring_rows* next = fetched(table, keys_of(rank, 0), 0);
+  for (std::uint64_t step = 0; step < 6; ++step) {
+    const std::vector<std::uint64_t> keys = keys_of(rank, step);
+    psring_rows* const first = next;
+    psring_rows* const again = fetched(table, keys, step);
+    next = fetched(table, keys_of(rank, step + 1), step + 1);
+    for (psring_rows* const rows : {first, again}) {
+      ok(psring_rows_wait(rows, 60), "wait");
+      const float* values = nullptr;
+      const std::int64_t* places = nullptr;
+      std::size_t different = 0;
+      ok(psring_rows_values(rows, &values, &places, &different), "values");
+      need(different <= keys.size(), "different keys");
+      std::vector<float> gradients(keys.size() * kWidth);
+      for (std::size_t i = 0; i < keys.size(); ++i)
+        for (std::size_t j = 0; j < kWidth; ++j) {
+          gradients[i * kWidth + j] = gradient(rank, step, i + j);
+          const auto row = expected.try_emplace(keys[i], std::array<double, kWidth>{0.25, 0.25, 0.25}).first->second;
+          const float value = values[static_cast<std::size_t>(places[i]) * kWidth + j];
+          need(std::abs(value - row[j]) < 1e-5, "a value in step " + std::to_string(step));
+        }
+      const psring_bags bags = bags_of(keys.size());
+      ok(psring_rows_add_pooled(rows, &bags, gradients.data()), "add");
+      psring_rows_free(rows);
+    }
+    ok(psring_table_wait(job, 60), "wait for the step before");
+    ok(psring_table_end_step(job, kRate), "end");
+    for (std::size_t worker = 0; worker < psring_size(psring_world(job)); ++worker) {
+      const std::vector<std::uint64_t> theirs = keys_of(worker, step);
+      for (std::size_t i = 0; i < theirs.size(); ++i)
+        for (std::size_t j = 0; j < kWidth; ++j)
+          expected.try_emplace(theirs[i], std::array<double, kWidth>{0.25, 0.25, 0.25}).first->second[j] -=
+              kRate * 2 * gradient(worker, step, i + j) / static_cast<double>(psring_size(psring_world(job)));
+    }
+  }
+  ok(psring_rows_wait(next, 60), "the last fetch");
+  psring_rows_free(next);
+  std::size_t listed = 0;
+  std::uint64_t cursor = 0;
+  for (;;) {
+    std::array<std::uint64_t, 7> keys{};
+    std::array<float, 7 * kWidth> values{};
+    std::size_t count = 0;
+    ok(psring_table_list(table, &cursor, keys.size(), keys.data(), values.data(), &count, 60), "list");
+    if (count == 0) break;
+    for (std::size_t i = 0; i < count; ++i)
+      for (std::size_t j = 0; j < kWidth; ++j)
+        need(std::abs(values[i * kWidth + j] - expected.at(keys[i])[j]) < 1e-5, "a listed value");
+    listed += count;
+  }
+  need(listed == expected.size(), "the number of listed rows");
+  need(values_of(other, {1}, 6) == std::vector<float>(kWidth, 0.25F), "a table that was never trained");
+  ok(psring_table_wait(job, 60), "the end");
+  std::array<std::uint64_t, 4> bytes{};
+  ok(psring_table_moved(job, bytes.data(), &bytes[1]), "moved");
+  ok(psring_table_predict(job, &bytes[2], &bytes[3]), "predict");
+  need(bytes[0] == bytes[2] && bytes[1] == bytes[3], "bytes as predicted");
+}
+
+}  // namespace
+
+TEST_CASE("rows train as a naive sum does, over each transport") {
+  for (const char* transport : {"shm", "tcp"})
+    for (const std::size_t workers : {1U, 2U}) {
+      INFO(transport << " " << workers);
+      CHECK(run(job_with(transport, workers), train) == "");
+    }
+}
+
+TEST_CASE("wrong calls of tables are refused, and change nothing") {
+  const auto body = [](psring_job* job) {
+    psring_table* table = nullptr;
+    psring_table_options options = options_of("ads", 4);
+    const auto opens = [&](auto&& change, const std::string& text) {
+      psring_table_options wrong = options;
+      change(wrong);
+      refused(psring_table_open(job, &wrong, &table), text);
+    };
+    std::uint64_t step = 0;
+    refused(psring_table_start(job, &step), "psring_table_open comes first");
+    opens([](auto& o) { o.size = 4; }, "options of 4 bytes");
+    opens([](auto& o) { o.name = nullptr; }, "name is null");
+    opens([](auto& o) { o.width = 0; }, "psring_table_open");
+    opens([](auto& o) { o.type = PSRING_F64; }, "f32 or bf16");
+    opens([](auto& o) { o.init = "uniform"; }, "init");
+    opens([](auto& o) { o.init = "ones:1"; }, "init");
+    refused(psring_table_open(job, nullptr, &table), "options is null");
+    refused(psring_table_open(job, &options, nullptr), "table is null");
+    ok(psring_table_open(job, &options, &table), "open");
+    opens([](auto& /*o*/) {}, "two tables are named 'ads'");
+    psring_vector* vector = nullptr;
+    const psring_unit unit{"unit", nullptr, 0};
+    need(psring_vector_open(job, &unit, 1, &vector) == PSRING_USAGE, "a vector beside tables");
+  };
+  CHECK(run(job_with("auto", 1), body) == "");
+}
+
+TEST_CASE("wrong calls of rows are refused, and change nothing") {
+  const auto body = [](psring_job* job) {
+    const psring_table_options options = options_of("ads", 4);
+    psring_table* table = nullptr;
+    ok(psring_table_open(job, &options, &table), "open");
+    const std::vector<std::uint64_t> keys{1, 2, 2, 3};
+    psring_rows* rows = nullptr;
+    refused(psring_table_fetch(table, keys.data(), 4, 0, &rows), "not started");
+    refused(psring_table_wait(job, 0), "not started");
+    refused(psring_table_end_step(job, 0.1), "not started");
+    std::uint64_t step = 0;
+    refused(psring_table_start(job, nullptr), "step is null");
+    ok(psring_table_start(job, &step), "start");
+    refused(psring_table_start(job, &step), "started already");
+    psring_table* late = nullptr;
+    const psring_table_options other = options_of("late");
+    refused(psring_table_open(job, &other, &late), "have started");
+    const std::vector<std::uint64_t> many{1, 2, 3, 4, 5};
+    refused(psring_table_fetch(nullptr, keys.data(), 4, 0, &rows), "table is null");
+    refused(psring_table_fetch(table, nullptr, 4, 0, &rows), "keys is null");
+    refused(psring_table_fetch(table, keys.data(), 4, 0, nullptr), "rows is null");
+    refused(psring_table_fetch(table, keys.data(), 4, 2, &rows), "in version 2, in step 0");
+    refused(psring_table_fetch(table, many.data(), 5, 0, &rows), "5 different keys");
+    psring_rows* const ahead = fetched(table, keys, 1);
+    psring_bags bags = bags_of(4);
+    std::vector<float> memory(4 * kWidth);
+    refused(psring_rows_pool(ahead, &bags, memory.data()), "not here");
+    need(psring_rows_wait(ahead, 0) == PSRING_PENDING, "rows of the next step");
+    rows = fetched(table, keys, 0);
+    ok(psring_rows_wait(rows, 60), "wait");
+    const auto pools = [&](auto&& change, const std::string& text) {
+      psring_bags wrong = bags;
+      change(wrong);
+      refused(psring_rows_pool(rows, &wrong, memory.data()), text);
+      refused(psring_rows_add_pooled(rows, &wrong, memory.data()), text);
+    };
+    const std::array<std::int64_t, 2> falling{2, 1};
+    const std::array<std::int64_t, 2> late_begin{1, 2};
+    const std::array<std::int64_t, 4> places{0, 1, 2, 3};
+    pools([](auto& b) { b.size = 1; }, "psring_bags of 1 bytes");
+    pools([](auto& b) { b.lookups = 3; }, "3 lookups without places");
+    pools([](auto& b) { b.bags = 3; }, "3 bags of 4 lookups");
+    pools([](auto& b) { b.mean = 2; }, "mean is 2");
+    pools([&](auto& b) { b.places = places.data(); }, "row 3 of 3");
+    pools([&](auto& b) { b.begins = falling.data(), b.bags = 2; }, "bag 0 begins");
+    pools([&](auto& b) { b.begins = late_begin.data(), b.bags = 2; }, "bag 0 begins");
+    refused(psring_rows_pool(rows, nullptr, memory.data()), "psring_bags is null");
+    refused(psring_rows_pool(rows, &bags, nullptr), "out is null");
+    refused(psring_rows_add_pooled(rows, &bags, nullptr), "gradients is null");
+    refused(psring_rows_add(rows, nullptr), "gradients is null");
+    refused(psring_rows_values(rows, nullptr, nullptr, nullptr), "values is null");
+    refused(psring_rows_wait(nullptr, 0), "rows is null");
+    refused(psring_rows_wait(rows, -1), "timeout");
+    refused(psring_table_end_step(job, -0.1), "a learning rate of -0.1");
+    refused(psring_table_end_step(nullptr, 0.1), "job is null");
+    refused(psring_table_assign(table, keys.data(), 4, memory.data()), "key 2 is given twice");
+    refused(psring_table_assign(table, many.data(), 5, memory.data()), "5 keys");
+    refused(psring_table_assign(table, keys.data(), 1, nullptr), "values is null");
+    std::uint64_t cursor = 0;
+    std::size_t count = 0;
+    std::uint64_t key = 0;
+    refused(psring_table_list(table, &cursor, 0, &key, memory.data(), &count, 1), "room for no row");
+    refused(psring_table_moved(job, nullptr, nullptr), "sent is null");
+    const int child = ::fork();
+    if (child == 0) ::_exit(psring_table_wait(job, 0) == PSRING_USAGE ? 7 : 1);
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    need(WEXITSTATUS(status) == 7, "a forked process");
+    need(values_of(table, {1}, 0) == std::vector<float>(kWidth, 0.25F), "nothing has changed");
+    ok(psring_table_wait(job, 60), "idle");
+    ok(psring_table_end_step(job, 0.1), "end");
+    ok(psring_rows_wait(ahead, 60), "the next step's rows");
+    psring_rows_free(ahead);
+    psring_rows_free(rows);
+    psring_rows_free(nullptr);
+  };
+  CHECK(run(job_with("auto", 1), body) == "");
+}
+
+TEST_CASE("jobs whose options have no effect on tables are refused") {
+  const auto says = [](JobOptions job, const std::string& text) {
+    CHECK(run(job, [&](psring_job* member) {
+            const psring_table_options options = options_of("ads");
+            psring_table* table = nullptr;
+            refused(psring_table_open(member, &options, &table), text);
+          }) == "");
+  };
+  JobOptions job = job_with("auto", 1);
+  job.consistency = "asp";
+  says(job, "--consistency asp is refused");
+  job = job_with("auto", 1);
+  job.lr = 0.5;
+  says(job, "--lr is refused");
+  says(CJobs::collectives(1), "no servers");
+}
+
+TEST_CASE("handles of rows may outlive the job's handle, and rows that nobody waits for may be freed") {
+  const CJobs jobs(job_with("auto", 1));
+  psring_job* const job = jobs.join(0);
+  psring_table* const table = opened(job);
+  std::uint64_t step = 0;
+  ok(psring_table_start(job, &step), "start");
+  psring_rows* const kept = fetched(table, {1, 2, 3}, 0);
+  psring_rows_free(fetched(table, {4}, 0));
+  psring_rows_free(fetched(table, {5}, 1));
+  ok(psring_rows_wait(kept, 60), "wait");
+  ok(psring_table_wait(job, 60), "idle");
+  ok(psring_leave(job, 60), "leave");
+  psring_free(job);
+  psring_rows_free(kept);
+}

@@ -1,0 +1,371 @@
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+#include <psring/common/base/text/error.h>
+#include <psring/common/net/layout_message.h>
+#include <psring/optim/rows/row_hash.h>
+#include <psring/worker/c/tables.h>
+#include <psring/worker/tables/table_setup.h>
+
+namespace psring::c {
+namespace {
+
+using worker::RowFrame;
+using worker::TableProtocol;
+using Frames = TableProtocol::Frames;
+
+/// Payloads of frames in one memory: a frame's keys, and then its values.
+struct Payloads {
+  Buffer memory;
+  std::vector<std::span<const std::byte>> parts;
+};
+
+/// Copies the keys and the values, which are f32, into the payloads of the frames, with values of type `type`.
+Payloads make_payloads(std::span<const RowFrame> frames, std::span<const std::uint64_t> keys,
+                       std::span<const float> values, std::size_t width, DType type, MemoryLedger& memory,
+                       Arena& arena) {
+  const std::size_t each = sizeof(std::uint64_t) + width * size_bytes(type);
+  const auto place = [&](const RowFrame& frame) { return round_up(frame.rows.size() * each, Arena::kAlignment); };
+  std::size_t bytes = Arena::kAlignment;
+  for (const RowFrame& frame : frames) bytes += place(frame);
+  Payloads made{Buffer(bytes, Category::communication, memory, &arena), {}};
+  std::size_t at = 0;
+  for (const RowFrame& frame : frames) {
+    const std::span<std::byte> part = made.memory.bytes().subspan(at, frame.rows.size() * each);
+    const std::span<const std::uint64_t> own = keys.subspan(frame.rows.begin, frame.rows.size());
+    if (!own.empty()) std::memcpy(part.data(), own.data(), own.size_bytes());
+    convert(values.subspan(frame.rows.begin * width, frame.rows.size() * width),
+            Elements(part.data() + own.size_bytes(), frame.rows.size() * width, type));
+    made.parts.push_back(part);
+    at += place(frame);
+  }
+  return made;
+}
+
+}  // namespace
+
+Tables::Tables(Membership& member, Arena& arena) : member_(member), arena_(arena) {
+  worker::check_program_tables(member.job());
+  layout_.owners = member.job().servers;
+}
+
+std::size_t Tables::add(TableLayout layout) {
+  const std::scoped_lock lock(opening_);
+  if (servers_)
+    fail(ErrorKind::usage, "psring_table_open: the tables have started: open table '{}' before", layout.name);
+  for (const TableLayout& other : layout_.tables)
+    if (other.name == layout.name) fail(ErrorKind::usage, "psring_table_open: two tables are named '{}'", layout.name);
+  Layout all = layout_;
+  all.tables.push_back(std::move(layout));
+  try {
+    net::decode_layout(net::encode(net::LayoutMessage{all, 0, false}));
+  } catch (const Error& error) {
+    fail(ErrorKind::usage, "psring_table_open: {}", error.what());
+  }
+  layout_ = std::move(all);
+  return layout_.tables.size() - 1;
+}
+
+std::uint64_t Tables::start() {
+  const std::scoped_lock lock(opening_);
+  if (servers_) fail(ErrorKind::usage, "psring_table_start: the tables were started already");
+  if (layout_.tables.empty()) fail(ErrorKind::usage, "psring_table_start: psring_table_open comes first");
+  tables_ = std::vector<Table>(layout_.tables.size());
+  servers_.emplace(member_, layout_, ServerAccess::options(member_, arena_));
+  return servers_->locked([&] {
+    servers_->client().open(member_.job().seed);
+    step_ = servers_->client().version();
+    return step_;
+  });
+}
+
+void Tables::check_started() const {
+  if (!servers_) fail(ErrorKind::usage, "the tables were not started: call psring_table_start");
+}
+
+/// The finder of different keys, for batches of so many.
+worker::UniqueKeys& Tables::unique(std::size_t keys) {
+  if (!unique_ || unique_most_ < keys) {
+    unique_most_ = std::max<std::size_t>(keys + keys / 2, 1024);
+    unique_.emplace(unique_most_);
+  }
+  return *unique_;
+}
+
+std::shared_ptr<Rows> Tables::fetch(std::size_t table, std::span<const std::uint64_t> keys, std::uint64_t version) {
+  check_started();
+  const TableLayout& layout = layout_.tables[table];
+  if (keys.size() > std::numeric_limits<std::uint32_t>::max())
+    fail(ErrorKind::usage, "{} keys of table '{}' at once", keys.size(), layout.name);
+  std::vector<std::uint64_t> hashed(keys.size());
+  std::ranges::transform(keys, hashed.begin(), optim::mix64);
+  std::vector<std::uint64_t> different(keys.size());
+  std::vector<std::uint32_t> places(keys.size());
+  return servers_->locked([&] {
+    if (version != step_ && version != step_ + 1)
+      fail(ErrorKind::usage, "rows of table '{}' in version {}, in step {}", layout.name, version, step_);
+    different.resize(unique(keys.size()).find(hashed, different, places));
+    if (different.size() > layout.most_keys)
+      fail(ErrorKind::usage, "{} different keys of table '{}', at most most_keys = {} were declared", different.size(),
+           layout.name, layout.most_keys);
+    const auto rows = std::make_shared<Rows>(table, layout, version, different, places, member_.memory(), arena_);
+    tables_[table].lanes[version % 2].push_back(rows);
+    predicted_.sent += rows->size() * sizeof(std::uint64_t);
+    predicted_.received += rows->size() * layout.row_bytes();
+    advance(table);
+    return rows;
+  });
+}
+
+/// Takes what has arrived, and sends the fetches that waited for others. REQUIRES: under the lock.
+void Tables::advance(std::size_t table) {
+  worker::PsClient& client = servers_->client();
+  Table& own = tables_[table];
+  for (auto& lane : own.lanes)
+    while (!lane.empty()) {
+      Rows& first = *lane.front();
+      if (!first.sent_) {
+        client.send_rows([&](TableProtocol& protocol, Frames& out) {
+          protocol.fetch(table, first.keys(), first.version(), first.travelling(), out);
+        });
+        first.sent_ = true;
+      }
+      if (!client.tables().fetched(table, first.version())) break;
+      first.set_arrived();
+      lane.pop_front();
+    }
+  if (!own.sends.empty() && client.tables().acknowledged(table)) own.sends.clear();
+}
+
+bool Tables::wait(const Rows& rows, Moment until) {
+  if (rows.arrived()) return true;
+  return servers_->wait_until(
+      [&] {
+        advance(rows.table());
+        return rows.arrived();
+      },
+      until);
+}
+
+void Tables::add(const std::shared_ptr<Rows>& rows, const Bags& bags, std::span<const float> gradients) {
+  bags.check(rows->size());
+  const std::size_t width = rows->width();
+  servers_->locked([&] {
+    if (rows->gradients_.size_bytes() == 0) tables_[rows->table()].graded.push_back(rows);
+    float* const into = rows->gradients().data();
+    for (std::size_t bag = 0; bag < bags.size(); ++bag) {
+      const float* const gradient = gradients.data() + bag * width;
+      const Range lookups = bags.lookups(bag);
+      const float factor = bags.mean ? 1.0F / static_cast<float>(std::max<std::size_t>(lookups.size(), 1)) : 1.0F;
+      for (std::size_t at = lookups.begin; at < lookups.end; ++at) {
+        const auto place = static_cast<std::size_t>(bags.places[at]);
+        const float weight = bags.weights.empty() ? factor : factor * bags.weights[at];
+        float* const row = into + place * width;
+        rows->touched_[place] = 1;
+#pragma GCC ivdep
+        for (std::size_t i = 0; i < width; ++i) row[i] += weight * gradient[i];
+      }
+    }
+  });
+}
+
+void Tables::add(const std::shared_ptr<Rows>& rows, std::span<const float> gradients) {
+  const std::size_t width = rows->width();
+  servers_->locked([&] {
+    if (rows->gradients_.size_bytes() == 0) tables_[rows->table()].graded.push_back(rows);
+    const std::span<float> into = rows->gradients();
+    for (std::size_t row = 0; row < rows->size(); ++row) {
+      const std::span<const float> from = gradients.subspan(row * width, width);
+      if (std::ranges::all_of(from, [](float value) { return value == 0; })) continue;
+      rows->touched_[row] = 1;
+      for (std::size_t i = 0; i < width; ++i) into[row * width + i] += from[i];
+    }
+  });
+}
+
+void Tables::drop() {
+  check_started();
+  servers_->locked([&] { clear(); });
+}
+
+void Tables::clear() {
+  for (Table& table : tables_) {
+    for (const auto& rows : table.graded) {
+      rows->gradients_ = {};
+      std::ranges::fill(rows->touched_, std::uint8_t{0});
+    }
+    table.graded.clear();
+  }
+}
+
+/// The keys of all rows with gradients, hashed and ascending, and the sums of their gradients in the order in which
+/// their batches got the first one.
+Tables::Merged Tables::merge(std::size_t number) {
+  const std::size_t width = layout_.tables[number].width;
+  std::vector<std::uint64_t> all;
+  for (const auto& rows : tables_[number].graded)
+    for (std::size_t row = 0; row < rows->size(); ++row)
+      if (rows->touched_[row] != 0) all.push_back(rows->keys()[row]);
+  Merged merged{std::vector<std::uint64_t>(all.size()), {}};
+  std::vector<std::uint32_t> places(all.size());
+  merged.keys.resize(unique(all.size()).find(all, merged.keys, places));
+  merged.gradients.resize(merged.keys.size() * width);
+  std::size_t at = 0;
+  for (const auto& rows : tables_[number].graded)
+    for (std::size_t row = 0; row < rows->size(); ++row) {
+      if (rows->touched_[row] == 0) continue;
+      float* const into = merged.gradients.data() + places[at++] * width;
+      const float* const from = rows->gradients().data() + row * width;
+      for (std::size_t i = 0; i < width; ++i) into[i] += from[i];
+    }
+  return merged;
+}
+
+bool Tables::idle() {
+  for (std::size_t table = 0; table < tables_.size(); ++table) {
+    advance(table);
+    if (!tables_[table].lanes[step_ % 2].empty() || !servers_->client().tables().acknowledged(table)) return false;
+  }
+  return true;
+}
+
+bool Tables::wait_idle(Moment until) {
+  check_started();
+  return servers_->wait_until([&] { return idle(); }, until);
+}
+
+void Tables::end_step(double lr) {
+  check_started();
+  if (!std::isfinite(lr) || lr < 0) fail(ErrorKind::usage, "psring_table_end_step: a learning rate of {}", lr);
+  servers_->locked([&] {
+    if (!idle()) fail(ErrorKind::usage, "psring_table_end_step: psring_table_wait comes first");
+    std::vector<Merged> merged;
+    for (std::size_t table = 0; table < tables_.size(); ++table) {
+      merged.push_back(merge(table));
+      if (merged.back().keys.size() > layout_.tables[table].most_keys)
+        fail(ErrorKind::usage,
+             "gradients of {} different keys of table '{}' in one step, at most most_keys = {} were "
+             "declared",
+             merged.back().keys.size(), layout_.tables[table].name, layout_.tables[table].most_keys);
+    }
+    for (std::size_t table = 0; table < tables_.size(); ++table) push(table, merged[table], static_cast<float>(lr));
+    clear();
+    ++step_;
+  });
+}
+
+void Tables::push(std::size_t number, const Merged& merged, float lr) {
+  const TableLayout& layout = layout_.tables[number];
+  const std::vector<RowFrame> frames = worker::cut_rows(layout, layout_.owners, merged.keys);
+  Payloads payloads =
+      make_payloads(frames, merged.keys, merged.gradients, layout.width, layout.type, member_.memory(), arena_);
+  servers_->client().send_rows([&](TableProtocol& protocol, Frames& out) {
+    protocol.push_keyed(number, frames, payloads.parts, step_, lr, out);
+  });
+  tables_[number].sends.push_back(std::move(payloads.memory));
+  predicted_.sent += merged.keys.size() * (sizeof(std::uint64_t) + layout.row_bytes());
+}
+
+void Tables::assign(std::size_t number, std::span<const std::uint64_t> keys, std::span<const float> values) {
+  check_started();
+  if (member_.rank() != 0) fail(ErrorKind::usage, "psring_table_assign: rank 0 gives the values of rows");
+  TableLayout layout = layout_.tables[number];
+  layout.type = DType::f32;
+  if (keys.size() > layout.most_keys)
+    fail(ErrorKind::usage, "psring_table_assign: {} keys of table '{}', at most most_keys = {} at once", keys.size(),
+         layout.name, layout.most_keys);
+  std::vector<std::size_t> order(keys.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {}, [&](std::size_t i) { return optim::mix64(keys[i]); });
+  Merged sorted;
+  for (const std::size_t i : order) {
+    const std::uint64_t hashed = optim::mix64(keys[i]);
+    if (!sorted.keys.empty() && sorted.keys.back() == hashed)
+      fail(ErrorKind::usage, "psring_table_assign: key {} is given twice", keys[i]);
+    sorted.keys.push_back(hashed);
+    const std::span<const float> row = values.subspan(i * layout.width, layout.width);
+    sorted.gradients.insert(sorted.gradients.end(), row.begin(), row.end());
+  }
+  const std::vector<RowFrame> frames = worker::cut_rows(layout, layout_.owners, sorted.keys);
+  Payloads payloads =
+      make_payloads(frames, sorted.keys, sorted.gradients, layout.width, DType::f32, member_.memory(), arena_);
+  servers_->locked([&] {
+    servers_->client().send_rows(
+        [&](TableProtocol& protocol, Frames& out) { protocol.assign(number, frames, payloads.parts, out); });
+    tables_[number].sends.push_back(std::move(payloads.memory));
+  });
+}
+
+/// The piece with a hashed key, and its owner.
+RowFrame Tables::piece_of(std::size_t number, std::uint64_t hashed) const {
+  const TableLayout& layout = layout_.tables[number];
+  for (std::size_t owner = 0; owner < layout_.owners; ++owner)
+    for (std::size_t piece = 0; piece < layout.pieces; ++piece) {
+      const Range buckets = table_piece(table_buckets(layout_.owners, owner), layout.pieces, piece);
+      if (buckets.begin <= optim::bucket_of(hashed) && optim::bucket_of(hashed) < buckets.end)
+        return {owner, buckets, {}};
+    }
+  fail(ErrorKind::bug, "key {:#x} of table '{}' has no owner", hashed, layout.name);
+}
+
+bool Tables::list(std::size_t number, std::uint64_t& cursor, std::span<std::uint64_t> keys, std::span<float> values,
+                  std::size_t& count, Moment until) {
+  check_started();
+  if (keys.empty()) fail(ErrorKind::usage, "psring_table_list: room for no row");
+  const std::size_t width = layout_.tables[number].width;
+  const std::size_t each = sizeof(std::uint64_t) + width * sizeof(float);
+  Table& own = tables_[number];
+  const auto ask = [&] {
+    own.list_from = cursor;
+    own.list_most = std::min({keys.size(), layout_.tables[number].most_keys, (std::size_t{1} << 20) / each + 1});
+    servers_->client().send_rows([&](TableProtocol& protocol, Frames& out) {
+      protocol.list(number, piece_of(number, cursor), *own.list_from, own.list_most, out);
+    });
+  };
+  count = 0;
+  return servers_->wait_until(
+      [&] {
+        if (!own.list_from) {
+          if (cursor == 0) own.listed = false;
+          if (own.listed) return true;
+          ask();
+        }
+        if (keys.size() < own.list_most) fail(ErrorKind::usage, "psring_table_list: less room than in the call before");
+        const auto& answer = servers_->client().tables().listed(number);
+        if (!answer) return false;
+        count = answer->size() / each;
+        if (count > 0) {
+          std::memcpy(keys.data(), answer->data(), count * sizeof(std::uint64_t));
+          std::memcpy(values.data(), answer->data() + count * sizeof(std::uint64_t), count * width * sizeof(float));
+        }
+        const std::size_t end = piece_of(number, *own.list_from).buckets.end;
+        const bool ends = count < own.list_most;
+        const std::uint64_t next = ends ? std::uint64_t{end} << 44 : keys[count - 1] + 1;
+        own.listed = next == 0;  // it has come round
+        cursor = own.listed ? std::numeric_limits<std::uint64_t>::max() : next;
+        std::ranges::transform(keys.first(count), keys.begin(), optim::unmix64);
+        own.list_from.reset();
+        if (count > 0 || own.listed) return true;
+        ask();
+        return false;
+      },
+      until);
+}
+
+Tables::Moved Tables::moved() const {
+  using Direction = ByteLedger::Direction;
+  const ByteLedger& bytes = member_.bytes();
+  return {.sent = bytes.total(Direction::sent, "rows_pull").payload + bytes.total(Direction::sent, "rows_push").payload,
+          .received = bytes.total(Direction::received, "rows").payload};
+}
+
+Tables::Moved Tables::predicted() {
+  check_started();
+  return servers_->locked([&] { return predicted_; });
+}
+
+}  // namespace psring::c

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include <psring/common/base/clock.h>
+#include <psring/common/base/layout.h>
+#include <psring/common/device/arena.h>
+#include <psring/common/device/buffer.h>
+#include <psring/common/proc/role.h>
+#include <psring/worker/c/rows.h>
+#include <psring/worker/c/server_access.h>
+#include <psring/worker/exchange/tables/unique_keys.h>
+
+namespace psring::c {
+
+/// The tables of rows that a job's servers own, bsp, as one worker sees them. Safe for several threads. The first error
+/// is latched: later calls throw it. A step ends with end_step, which pushes the gradients that were added since the
+/// last one, whatever rows they belong to.
+class Tables {
+ public:
+  /// Bytes of payload.
+  struct Moved {
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+  };
+
+  /// Throws usage if an option of the job has no effect on tables. `arena` and `member` outlive it, and the links to
+  /// all servers are open.
+  Tables(Membership& member, Arena& arena);
+
+  /// Declares a table, and returns its number. Throws usage after `start`, and where servers would refuse it.
+  std::size_t add(TableLayout layout);
+  const TableLayout& layout(std::size_t table) const { return layout_.tables[table]; }
+  /// Agrees with the servers on the tables; returns the step that the job begins with.
+  std::uint64_t start();
+  /// Starts to bring the rows of these keys, as they are after `version` updates: that of the current step or the next
+  /// one.
+  std::shared_ptr<Rows> fetch(std::size_t table, std::span<const std::uint64_t> keys, std::uint64_t version);
+  bool wait(const Rows& rows, Moment until);
+  /// Adds the gradients of bags to those of their rows, in the order of the lookups.
+  void add(const std::shared_ptr<Rows>& rows, const Bags& bags, std::span<const float> gradients);
+  /// Adds a gradient to each row; rows whose gradient is all zeros are left out.
+  void add(const std::shared_ptr<Rows>& rows, std::span<const float> gradients);
+  /// Drops the gradients that were added since the last step.
+  void drop();
+  /// Pushes them, and begins the next step. Throws usage if `wait_idle` would wait.
+  void end_step(double lr);
+  /// Waits until the rows of the current step have come and the servers have taken what was pushed.
+  bool wait_idle(Moment until);
+  /// Gives rows values, and fresh state; wait_idle waits for the servers. Throws usage except at worker 0.
+  void assign(std::size_t table, std::span<const std::uint64_t> keys, std::span<const float> values);
+  /// Lists rows that were trained or assigned, at most keys.size(), from *cursor on, which begins as 0 and moves on.
+  /// Sets their number; 0: there are no more. Returns false if the moment comes first; the call may be repeated.
+  bool list(std::size_t table, std::uint64_t& cursor, std::span<std::uint64_t> keys, std::span<float> values,
+            std::size_t& count, Moment until);
+  /// The bytes of fetches and pushes so far, as the links have counted them, and by formula.
+  Moved moved() const;
+  Moved predicted();
+
+ private:
+  struct Table {
+    std::deque<std::shared_ptr<Rows>> lanes[2];  ///< fetches by the version's parity; the first one is on its way
+    std::vector<std::shared_ptr<Rows>> graded;   ///< with gradients of the current step
+    std::vector<Buffer> sends;                   ///< payloads that servers may read
+    std::optional<std::uint64_t> list_from;      ///< the awaited list's first key
+    std::size_t list_most = 0;                   ///< of its rows
+    bool listed = false;                         ///< the last list has ended
+  };
+  /// Keys that were merged, with their gradients.
+  struct Merged {
+    std::vector<std::uint64_t> keys;
+    std::vector<float> gradients;
+  };
+
+  void check_started() const;
+  worker::UniqueKeys& unique(std::size_t keys);
+  // These need the servers' lock.
+  void advance(std::size_t table);
+  void clear();
+  bool idle();
+  Merged merge(std::size_t table);
+  void push(std::size_t table, const Merged& merged, float lr);
+  worker::RowFrame piece_of(std::size_t table, std::uint64_t hashed) const;
+
+  Membership& member_;
+  Arena& arena_;
+  Layout layout_;
+  std::optional<ServerAccess> servers_;  ///< from `start` on
+  std::mutex opening_;                   ///< guards `add` of tables and `start`
+  // Guarded by the servers' lock.
+  std::uint64_t step_ = 0;
+  std::vector<Table> tables_;
+  std::optional<worker::UniqueKeys> unique_;
+  std::size_t unique_most_ = 0;
+  Moved predicted_;
+};
+
+}  // namespace psring::c
