@@ -1,6 +1,7 @@
 """Cases of DDP and of helpers in PyTorch's test_c10d_gloo.py, as calls of the backend "psring": Debian's package does not
 ship that file. Each test has the name of its case. docs/guide/pytorch.md lists the others."""
 
+import copy
 import os
 import sys
 import tempfile
@@ -121,15 +122,38 @@ class DistributedDataParallelTest(Ranked):
         with tempfile.TemporaryDirectory() as folder:
             self.each(lambda pg, rank, size: call(pg, rank, size, os.path.join(folder, "saved")), 2)
 
-    def test_sparse_gradients_are_refused(self):
+    def test_sparse_gradients(self):
+        """The rows of all ranks, as a coalesced gradient. A rank may have none."""
+
         def call(pg, rank, size):
-            net = DDP(nn.EmbeddingBag(10, 3, sparse=True))
-            try:
-                net(torch.tensor([[rank, 2]])).sum().backward()
-            except (RuntimeError, NotImplementedError) as error:
-                assert "strided" in str(error), error
-            else:
-                raise AssertionError("sparse gradients were accepted")
+            torch.manual_seed(0)
+            net = nn.EmbeddingBag(10, 3, sparse=True, mode="sum")
+            alone = copy.deepcopy(net)
+            wrapped = DDP(net)
+            for keys in ([[0, 2], [1, 2]], [[3, 3], [3, 3]], [[], [1, 9]]):  # by rank
+                batches = [(torch.tensor(each, dtype=torch.int64), torch.tensor([0])) for each in keys]
+                net.zero_grad()
+                alone.zero_grad()
+                wrapped(*batches[rank]).sum().backward()
+                for each in batches:
+                    (alone(*each).sum() / size).backward()
+                assert net.weight.grad.is_sparse
+                assert torch.allclose(net.weight.grad.to_dense(), alone.weight.grad.to_dense(), atol=1e-6)
+
+        self.each(call, 2)
+
+    def test_ddp_comm_hook_sparse_gradients(self):
+        def call(pg, rank, size):
+            net = DDP(nn.EmbeddingBag(10, 3, sparse=True, mode="sum"))
+            net.register_comm_hook(
+                dist.group.WORLD,
+                lambda state, bucket: dist.all_reduce(bucket.buffer(), group=state, async_op=True)
+                .get_future()
+                .then(lambda each: each.value()[0]),
+            )
+            net(torch.tensor([[rank, 2]])).sum().backward()
+            gradient = net.module.weight.grad.to_dense()[:, 0]
+            assert gradient.tolist() == [1, 1, 2, 0, 0, 0, 0, 0, 0, 0], gradient
 
         self.each(call, 2)
 

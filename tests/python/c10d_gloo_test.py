@@ -152,9 +152,30 @@ class ProcessGroupGloo(Ranked):
 
         self.each(call)
 
-    def test_sparse_allreduce_is_refused(self):
+    def test_sparse_allreduce_basics(self):
         def call(pg, rank, size):
-            refuses(lambda: pg.allreduce([torch.eye(3).to_sparse()]))
+            for dense in (torch.eye(3) * (rank + 1), torch.zeros(4, 2), torch.arange(6.0).view(2, 3), torch.ones(2, 2, 2)):
+                for sparse_dim in range(1, dense.dim() + 1):
+                    tensor = dense.to_sparse(sparse_dim)
+                    pg.allreduce([tensor]).wait()
+                    factor = size * (size + 1) / 2 if dense.shape == (3, 3) else size
+                    expected = torch.eye(3) * factor if dense.shape == (3, 3) else dense * size
+                    assert tensor.is_sparse and torch.equal(tensor.to_dense(), expected)
+            # Elements that only some ranks have, one of them twice.
+            tensor = torch.sparse_coo_tensor([[rank, rank, 9]], [1.0, 2.0, 1.0], (10,), dtype=torch.float64)
+            pg.allreduce([tensor]).wait()
+            expected = torch.zeros(10, dtype=torch.float64)
+            expected[:size], expected[9] = 3, size
+            assert torch.equal(tensor.to_dense(), expected) and tensor.is_coalesced()
+
+        self.each(call)
+
+    def test_sparse_allreduce_checks(self):
+        def call(pg, rank, size):
+            refuses(lambda: pg.allreduce([torch.eye(3).to_sparse()], dist.ReduceOp.MAX))
+            refuses(lambda: pg.allreduce([torch.eye(3).to_sparse_csr()]))
+            if size > 1:
+                refuses(lambda: pg.allreduce([torch.eye(3 + rank).to_sparse()]))
 
         self.each(call)
 

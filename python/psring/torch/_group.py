@@ -11,6 +11,7 @@ from torch import distributed as dist
 
 from .._job import Group, Job, Work
 from .._library import UsageError
+from ._sparse import sparse_sum
 from ._vector import Tensors, Vector, check, distinct, inner, lists, on_host, one, option, stores
 from ._work import Completer, GroupWork, KeptWorks
 
@@ -89,8 +90,13 @@ class ProcessGroup(dist.ProcessGroup):
     def allreduce(  # type: ignore[override]
         self, tensors: Tensors | torch.Tensor, opts: Any = None, *, op: Any = None
     ) -> GroupWork:
-        vector = Vector(one(tensors))
-        how = vector.op(option(opts, "reduceOp", dist.ReduceOp.SUM, op), self.group.size)
+        tensor = one(tensors)
+        how = option(opts, "reduceOp", dist.ReduceOp.SUM, op)
+        if tensor.layout == torch.sparse_coo:
+            works, take = sparse_sum(self.group, tensor, how)
+            return self._work(works, [tensor], take)
+        vector = Vector(tensor)
+        how = vector.op(how, self.group.size)
         work = self.group.all_reduce_at(vector.at, vector.count, vector.kind, how, vector)
         return self._vector_work(work, vector)
 

@@ -48,6 +48,10 @@ def _op_of(op: Any) -> Op:
     raise NotImplementedError(f"psring: no reduction {op}; it has {', '.join(_OPS)}")
 
 
+def is_sum(op: Any) -> bool:
+    return _op_of(op) is Op.SUM
+
+
 def one(tensors: Tensors | torch.Tensor) -> torch.Tensor:
     if isinstance(tensors, torch.Tensor):
         return tensors
