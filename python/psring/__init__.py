@@ -16,6 +16,7 @@ from ._library import (
     UsageError,
 )
 from ._saved import Rows, SavedTable
+from ._tables import Tables
 from ._vector import FINAL, Vector
 
 __version__ = "0.1.0"
@@ -32,6 +33,7 @@ __all__ = [
     "ProtocolError",
     "Rows",
     "SavedTable",
+    "Tables",
     "TimeoutError",
     "Type",
     "UnauthorisedError",

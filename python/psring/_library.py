@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import ctypes
 import os
-from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -79,7 +79,35 @@ class Unit(Structure):
     _fields_ = [("name", c_char_p), ("tensors", POINTER(Tensor)), ("count", c_size_t)]
 
 
+class TableOptions(Structure):
+    """psring_table_options"""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("name", c_char_p),
+        ("width", c_size_t),
+        ("type", c_int32),
+        ("init", c_char_p),
+        ("most_keys", c_size_t),
+    ]
+
+
+class Bags(Structure):
+    """psring_bags"""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("places", c_void_p),
+        ("lookups", c_size_t),
+        ("begins", c_void_p),
+        ("bags", c_size_t),
+        ("weights", c_void_p),
+        ("mean", c_int32),
+    ]
+
+
 _WORK = POINTER(c_void_p)
+_NUMBER = POINTER(c_uint64)
 _COUNTS = POINTER(c_size_t)
 
 # The arguments of each function that returns a status.
@@ -127,6 +155,21 @@ _CALLS: dict[str, list[Any]] = {
     "saved_table": [c_void_p, c_size_t, POINTER(c_char_p), POINTER(c_size_t)],
     "saved_count": [c_void_p, c_size_t, POINTER(c_uint64)],
     "saved_read": [c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p],
+    "table_open": [c_void_p, POINTER(TableOptions), POINTER(c_void_p)],
+    "table_start": [c_void_p, _NUMBER],
+    "table_fetch": [c_void_p, c_void_p, c_size_t, c_uint64, POINTER(c_void_p)],
+    "rows_wait": [c_void_p, c_double],
+    "rows_values": [c_void_p, POINTER(c_void_p), POINTER(c_void_p), _COUNTS],
+    "rows_pool": [c_void_p, POINTER(Bags), c_void_p],
+    "rows_add_pooled": [c_void_p, POINTER(Bags), c_void_p],
+    "rows_add": [c_void_p, c_void_p],
+    "table_wait": [c_void_p, c_double],
+    "table_end_step": [c_void_p, c_double],
+    "table_drop": [c_void_p],
+    "table_assign": [c_void_p, c_void_p, c_size_t, c_void_p],
+    "table_list": [c_void_p, _NUMBER, c_size_t, c_void_p, c_void_p, _COUNTS, c_double],
+    "table_moved": [c_void_p, _NUMBER, _NUMBER],
+    "table_predict": [c_void_p, _NUMBER, _NUMBER],
     "wait": [c_void_p, c_double],
     "test": [c_void_p],
 }
@@ -162,7 +205,7 @@ def load() -> ctypes.CDLL:
         function = getattr(library, "psring_" + name)
         function.argtypes = arguments
         function.restype = c_int
-    for name in ("free", "group_free", "saved_free", "work_free"):
+    for name in ("free", "group_free", "rows_free", "saved_free", "work_free"):
         function = getattr(library, "psring_" + name)
         function.argtypes = [c_void_p]
         function.restype = None

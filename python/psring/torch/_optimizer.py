@@ -95,6 +95,10 @@ def check_optimizer(module: nn.Module, optimizer: Any) -> None:
         raise UsageError(f"psring: optimizer={optimizer!r}: expected a torch.optim optimizer of the module's parameters")
     if getattr(optimizer, "_psring", False):
         raise UsageError("psring: the optimizer belongs to another ParameterServer or Sharded")
+    if getattr(optimizer, "_psring_tables", False):
+        raise UsageError(
+            "psring: tables are attached to the optimizer: attach them after the ParameterServer or Sharded is made"
+        )
     has = {id(p) for group in optimizer.param_groups for p in group["params"]}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad and id(parameter) not in has:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing.util import Finalize
 from pathlib import Path
+from typing import Callable
 
 from torch import distributed as dist
 
@@ -120,6 +121,7 @@ class ServedJob:
             self.coordinator.joined()
         if self.servers is not None:
             self.servers.joined()
+        self.before_leaving: Callable[[], None] = lambda: None
         self._ended = False
         self._ending = Ending()
         # Before the default group's end. Unlike atexit's functions, this also runs at the end of a process of multiprocessing.
@@ -127,6 +129,8 @@ class ServedJob:
 
     def _leave(self, reason: str | None) -> None:
         """`reason`: with which the job is aborted if the others do not come; None: they will."""
+        if reason is None and self.job.is_member():
+            self.before_leaving()
         try:
             self.job.leave(None if reason is None else _PATIENCE)
         except TimeoutError:

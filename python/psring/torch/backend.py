@@ -47,7 +47,7 @@ def empty(*size: int, dtype: torch.dtype | None = None) -> torch.Tensor:
     return torch.frombuffer(memory.array(), dtype=kind, count=max(1, count))[:count].view(size)
 
 
-def _memory_bytes() -> int:
+def memory_bytes() -> int:
     """The capacity of the memory for `empty` and Sharded: the host's. What is not allocated costs only addresses, unless the
     host counts these, too."""
     try:
@@ -85,7 +85,7 @@ def _join(store: dist.Store, rank: int, size: int, timeout: timedelta) -> tuple[
             "PSRING_KEY to a copy of one file of `psring keygen` on each host, and PSRING_LISTEN at rank 0 to ADDRESS:0"
         )
     try:
-        job = Job(endpoint, key or key_file, rank, join_timeout=seconds, memory_bytes=_memory_bytes())
+        job = Job(endpoint, key or key_file, rank, join_timeout=seconds, memory_bytes=memory_bytes())
     except BaseException:
         if coordinator is not None:
             coordinator.abandon()

@@ -1,0 +1,124 @@
+"""Modules that stand for nn.EmbeddingBag and nn.Embedding, with rows in a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .._library import UsageError
+from .._tables import Rows, Table
+from ._rows import Lookups, Values, anchor, as_keys, places_of, pooled
+
+if TYPE_CHECKING:
+    from ._tables import Tables
+
+
+class ServedEmbedding(nn.Module):
+    """Base of both: has a table, and no parameter."""
+
+    def __init__(self, tables: Tables, table: Table, padding_idx: int | None) -> None:
+        super().__init__()
+        self.tables = tables
+        self.table = table
+        self.embedding_dim = table.width
+        self.num_embeddings = tables.rows_of(table.name)
+        self.padding_idx = padding_idx
+
+    def _keys(self, keys: torch.Tensor) -> torch.Tensor:
+        flat = as_keys(f"table '{self.table.name}'", keys)
+        size = self.num_embeddings
+        if size is not None and flat.numel() > 0 and not 0 <= int(flat.min()) <= int(flat.max()) < size:
+            raise IndexError(f"psring: table '{self.table.name}' stands for a matrix of {size} rows: an index is out of range")
+        return flat
+
+    def _rows(self, keys: torch.Tensor) -> Rows:
+        rows = self.tables.rows(self.table, keys)
+        if torch.is_grad_enabled():
+            self.tables.has_gradients()
+        return rows
+
+    def extra_repr(self) -> str:
+        return f"'{self.table.name}', {self.embedding_dim}"
+
+
+class Embedding(ServedEmbedding):
+    """As nn.Embedding."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        keys = self._keys(input)
+        rows = self._rows(keys)
+        places = places_of(rows)
+        every = Lookups(places, None)
+        trained = every
+        if self.padding_idx is not None:
+            kept = keys != self.padding_idx
+            # A lookup of the padding is an empty bag: zeros, and no gradient.
+            trained = Lookups(places[kept], kept.cumsum(0) - kept.to(torch.int64))
+        read = every if self.num_embeddings is not None else trained  # a matrix has a row for the padding, too
+        return pooled(rows, read, trained).view(*input.shape, self.embedding_dim)
+
+
+class EmbeddingBag(ServedEmbedding):
+    """As nn.EmbeddingBag."""
+
+    def __init__(self, tables: Tables, table: Table, mode: str, include_last_offset: bool, padding_idx: int | None) -> None:
+        super().__init__(tables, table, padding_idx)
+        if mode not in ("sum", "mean", "max"):
+            raise UsageError(f"psring: table '{table.name}': mode={mode!r}: expected 'sum', 'mean' or 'max'")
+        self.mode = mode
+        self.include_last_offset = include_last_offset
+
+    def forward(
+        self, input: torch.Tensor, offsets: torch.Tensor | None = None, per_sample_weights: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        keys = self._keys(input)
+        begins = self._begins(input, offsets)
+        if self.include_last_offset and offsets is not None:
+            keys = keys[: int(offsets[-1])]
+        weights = self._weights(input, per_sample_weights)
+        rows = self._rows(keys)
+        places = places_of(rows)
+        if self.padding_idx is not None:
+            kept = keys != self.padding_idx
+            before = torch.cat([begins.new_zeros(1), kept.cumsum(0)])
+            places, begins = places[kept], before[begins]
+            weights = None if weights is None else weights[kept]
+        if self.mode == "max" and places.numel() > 0:
+            values: torch.Tensor = Values.apply(anchor(), rows)
+            return F.embedding_bag(places, values, begins, mode="max")
+        lookups = Lookups(places, begins, self.mode == "mean", weights)
+        return pooled(rows, lookups, lookups)
+
+    def _begins(self, input: torch.Tensor, offsets: torch.Tensor | None) -> torch.Tensor:
+        """The first lookup of each bag."""
+        name = self.table.name
+        if input.dim() == 2:
+            if offsets is not None:
+                raise UsageError(f"psring: table '{name}': a matrix of keys has its bags in rows, and takes no offsets")
+            return torch.arange(input.size(0)) * input.size(1)
+        if input.dim() != 1 or offsets is None or offsets.dim() != 1:
+            raise UsageError(f"psring: table '{name}': expected a matrix of keys, or a vector of keys and a vector of offsets")
+        begins = as_keys(f"offsets of '{name}'", offsets)
+        if self.include_last_offset:
+            if begins.numel() == 0 or not 0 <= int(begins[-1]) <= input.numel():
+                raise UsageError(f"psring: table '{name}': include_last_offset: the last offset is the number of keys")
+            return begins[:-1].contiguous()
+        if begins.numel() == 0 and input.numel() > 0:
+            raise UsageError(f"psring: table '{name}': {input.numel()} keys in no bag")
+        return begins
+
+    def _weights(self, input: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor | None:
+        if weights is None:
+            return None
+        if self.mode != "sum" or weights.shape != input.shape:
+            raise UsageError(
+                f"psring: table '{self.table.name}': per_sample_weights need mode='sum' and the shape of the keys, "
+                f"{tuple(input.shape)}"
+            )
+        return weights.reshape(-1).to(torch.float32).contiguous()
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, mode='{self.mode}'"

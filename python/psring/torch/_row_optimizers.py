@@ -1,0 +1,76 @@
+"""The rules by which servers update rows of tables."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import torch
+
+from .._library import UsageError
+
+_KEYS: dict[str, tuple[str, ...]] = {
+    "sgd": (),
+    "adagrad": ("eps",),
+    "rowwise-adagrad": ("eps",),
+    "adam": ("beta1", "beta2", "eps"),
+    "ftrl": ("beta", "l1", "l2"),
+}
+
+
+class RowOptimizer(torch.optim.Optimizer):
+    """A rule of the servers: "sgd", "adagrad", "rowwise-adagrad", "adam" or "ftrl", with its options, such as eps=1e-8. As it
+    is an optimizer, schedulers of torch.optim.lr_scheduler change its learning rate, which each step takes along.
+
+    lr: None: that of the optimizer to which the tables are attached, at each step."""
+
+    def __init__(self, rule: str, lr: float | None = None, **options: float) -> None:
+        if rule not in _KEYS:
+            raise UsageError(f"psring: rows have no rule {rule!r}: they have {', '.join(_KEYS)}")
+        for key, value in options.items():
+            if key not in _KEYS[rule]:
+                raise UsageError(f"psring: the rule {rule} of rows has no option {key!r}: it has {_KEYS[rule] or 'none'}")
+            if not value >= 0:
+                raise UsageError(f"psring: {rule}: {key}={value}: expected at least 0")
+        if lr is not None and not lr >= 0:
+            raise UsageError(f"psring: {rule}: lr={lr}: expected at least 0")
+        self.spec = rule + "".join(f"{',' if i else ':'}{key}={value!r}" for i, (key, value) in enumerate(options.items()))
+        self.end: Callable[[], None] | None = None  # of the tables to which it belongs
+        super().__init__([torch.nn.Parameter(torch.empty(0))], {"lr": lr})
+
+    def step(self, closure: Any = None) -> None:
+        """Ends a step of the tables, as Tables.step does."""
+        if self.end is None:
+            raise UsageError("psring: this rule of rows belongs to no Tables: give it to Tables(optimizer=)")
+        self.end()
+
+    def rate(self) -> float | None:
+        lr = self.param_groups[0]["lr"]
+        return None if lr is None else float(lr)
+
+
+class RowWiseAdagrad(RowOptimizer):
+    """Adagrad with one state for a row: s += mean(g²); w -= lr g / (sqrt(s) + eps). FBGEMM's rule."""
+
+    def __init__(self, lr: float | None = None, eps: float = 1e-8) -> None:
+        super().__init__("rowwise-adagrad", lr, eps=eps)
+
+
+def row_optimizer(given: RowOptimizer | str, lr: float | None) -> RowOptimizer:
+    """`given`, or the rule of a text such as "adagrad:eps=1e-8"."""
+    if isinstance(given, RowOptimizer):
+        if lr is not None:
+            raise UsageError("psring: Tables: lr= is given twice: the optimizer has one")
+        if given.end is not None:
+            raise UsageError("psring: Tables: the optimizer belongs to other tables")
+        return given
+    if not isinstance(given, str):
+        raise UsageError(f"psring: Tables: optimizer={given!r}: expected a name of {', '.join(_KEYS)}, or RowWiseAdagrad(lr)")
+    rule, _, rest = given.partition(":")
+    options = {}
+    for part in rest.split(",") if rest else ():
+        key, _, text = part.partition("=")
+        try:
+            options[key] = float(text)
+        except ValueError:
+            raise UsageError(f"psring: Tables: optimizer={given!r}: expected {key}=NUMBER") from None
+    return RowOptimizer(rule, lr, **options)
