@@ -174,6 +174,8 @@ def forms(_rank: int, _size: int) -> list[str]:
         ]
     cases += [
         ("weights", nn.EmbeddingBag, {"mode": "sum"}, (keys, offsets, weights)),
+        ("weights, last offset", nn.EmbeddingBag, {"mode": "sum", "include_last_offset": True}, (keys, last, weights)),
+        ("weights, padding", nn.EmbeddingBag, {"mode": "sum", "padding_idx": 3}, (keys, offsets, weights)),
         ("weights of a matrix", nn.EmbeddingBag, {"mode": "sum"}, (matrix, None, weights.view(4, 2))),
         ("embedding", nn.Embedding, {}, (keys,)),
         ("embedding of a matrix", nn.Embedding, {}, (matrix,)),

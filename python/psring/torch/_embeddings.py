@@ -79,6 +79,7 @@ class EmbeddingBag(ServedEmbedding):
         if self.include_last_offset and offsets is not None:
             keys = keys[: int(offsets[-1])]
         weights = self._weights(input, per_sample_weights)
+        weights = None if weights is None else weights[: keys.numel()]
         rows = self._rows(keys)
         places = places_of(rows)
         if self.padding_idx is not None:

@@ -129,10 +129,12 @@ class ServedJob:
 
     def _leave(self, reason: str | None) -> None:
         """`reason`: with which the job is aborted if the others do not come; None: they will."""
-        if reason is None and self.job.is_member():
-            self.before_leaving()
         try:
-            self.job.leave(None if reason is None else _PATIENCE)
+            try:
+                if reason is None and self.job.is_member():
+                    self.before_leaving()
+            finally:
+                self.job.leave(None if reason is None else _PATIENCE)
         except TimeoutError:
             self.job.abort(reason or "")
 
