@@ -130,8 +130,7 @@ TableShard::PulledFrame TableShard::read_keys(const Table& table, const Piece& p
   }
   if (!counted || count == 0) return pulled;
   pulled.counts.resize(count);
-  std::memcpy(pulled.counts.data(), bytes.data() + count * sizeof(std::uint64_t),
-              count * sizeof(std::uint32_t));
+  std::memcpy(pulled.counts.data(), bytes.data() + count * sizeof(std::uint64_t), count * sizeof(std::uint32_t));
   if (std::ranges::count(pulled.counts, 0U) > 0) fail(ErrorKind::protocol, "a key that occurs 0 times");
   return pulled;
 }

@@ -403,6 +403,7 @@ TEST_CASE("rows that leave are as if they had never been there, and their memory
   update(rows, 4, 12);
   CHECK(rows.size() == 1);
   CHECK(row(rows, 11) == initial);
+  CHECK(rows.list(0, 99, 9) == std::vector<std::uint64_t>{12});
   CHECK(ledger.current_bytes(Category::index) == one);
   const std::vector<float> kept = row(rows, 12);
   update(rows, 5, 11);

@@ -349,6 +349,21 @@ TEST_CASE("unpaired frames that the protocol does not allow change nothing") {
   CHECK(cluster.shard(0).tables().rows() == 2);
 }
 
+TEST_CASE("unpaired frames are refused where rows have occurrences or clocks, or leave") {
+  Frame values = keyed_push(0, 0, {key_in(1)}, {1, 2}, 0);
+  values.header.flags |= FrameHeader::kStartUp;
+  for (const test::ShardRules& rules :
+       {test::ShardRules{.row_consistency = "asp"}, test::ShardRules{.row_rules = {.admit = 2}},
+        test::ShardRules{.row_rules = {.most = 4096, .by_count = true}}, test::ShardRules{.row_rules = {.ttl = 9}}}) {
+    ShardCluster cluster(rules);
+    cluster.open(layout_of(1));
+    for (const Frame& frame :
+         {unpaired_pull(0, 0, 0, {key_in(1)}), keyed_push(0, 0, {key_in(1)}, {1, 2}, 0.5F), values})
+      CHECK_THAT(cluster.send(0, frame)[0].text(), Contains("updated for each push, admitted or evicted"));
+    CHECK(cluster.shard(0).tables().rows() == 0);
+  }
+}
+
 TEST_CASE("layouts with tables that a server cannot take are refused") {
   ShardCluster without({.optimizer = ""});
   CHECK_THAT(without.send(0, test::layout_frame(0, layout_of(1)))[0].text(), Contains("a layout with tables"));
