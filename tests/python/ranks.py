@@ -86,12 +86,17 @@ class Ranks:
     def result(self, rank, seconds=120):
         """The result of a rank; Failed if it raised; an AssertionError if it hangs."""
         pipe = self._pipes[rank]
-        assert pipe.poll(seconds * SCALE), f"rank {rank} has no result after {seconds * SCALE:g} s"
+        assert pipe.poll(seconds * SCALE), f"rank {rank} has no result after {seconds * SCALE:g} s{self._others(rank)}"
         try:
             answer = pipe.recv()
         except EOFError:
             return Failed("Ended", "without a result")
         return answer[1] if answer[0] == "ok" else Failed(answer[1], answer[2])
+
+    def _others(self, rank):
+        """What the other ranks raised: `rank` may wait for them."""
+        failed = [self.result(r, 0) for r, pipe in enumerate(self._pipes) if r != rank and pipe.poll(0)]
+        return "".join(f"; another {each}" for each in failed if isinstance(each, Failed))
 
     def results(self, seconds=120):
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import multiprocessing
 import os
 import pickle
 import signal
@@ -21,6 +22,7 @@ from torch import nn
 
 import psring
 import psring.torch
+from psring.torch import _served_job
 from ranks import SCALE, Failed, Ranks, run, status_of_fork
 
 ROWS = 50
@@ -370,6 +372,31 @@ def states(rank: int, _size: int) -> Any:
     return {name: value.numpy().copy() for name, value in state.items()}
 
 
+def jobs_in_turn(rank: int, _size: int, ahead: Any) -> None:
+    """Two jobs: rank 0 still begins the first one when rank 1 has reached a store for the second one."""
+    own, begun, stores = _served_job._store, _served_job.Servers.joined, []
+
+    def store(seconds: float) -> Any:
+        stores.append(own(seconds))
+        if len(stores) == 2:
+            ahead.set()
+        return stores[-1]
+
+    def joined(servers: Any) -> None:
+        assert ahead.wait(30 * SCALE)
+        begun(servers)
+
+    if rank == 0:
+        _served_job.Servers.joined = joined  # type: ignore[method-assign]
+    else:
+        _served_job._store = store
+    jobs = [psring.torch.Tables(lr=0.1, timeout=10 * SCALE) for _ in range(2)]
+    for tables in jobs:
+        tables.EmbeddingBag("bag", 2)(torch.tensor([[1]])).sum().backward()
+        tables.step()
+        tables.close()
+
+
 def line_of(call: Callable[[], Any]) -> str:
     try:
         call()
@@ -525,6 +552,9 @@ class Calls(unittest.TestCase):
     def test_states(self) -> None:
         first, second = run(states, 2, backend=None)
         self.assertTrue(all((first[name] == second[name]).all() for name in first))
+
+    def test_jobs_in_turn(self) -> None:
+        run(jobs_in_turn, 2, backend=None, arguments=(multiprocessing.Event(),))
 
     def test_misuse(self) -> None:
         lines = alone(misuse)

@@ -22,6 +22,10 @@ from .._servers import Servers
 _KEY = "psring/servers"
 _PATIENCE = 5.0  # seconds that a worker which handles an exception waits for the others
 
+# What rendezvous gave this process, by process and environment. The stores are kept, as those of all jobs have one port: if
+# rank 0's ended once a job has begun, a worker that is ahead could reach it for the next job, and lose it.
+_met: dict[tuple[object, ...], tuple[dist.Store, int, int]] = {}
+
 
 def _store(seconds: float) -> tuple[dist.Store, int, int]:
     """torch's Store that all workers reach, and this process's rank and their number: the default group's, or that of the
@@ -29,11 +33,13 @@ def _store(seconds: float) -> tuple[dist.Store, int, int]:
     if dist.is_initialized():
         store = dist.distributed_c10d._get_default_store()
         return store, dist.get_rank(), dist.get_world_size()
-    size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1 and "MASTER_PORT" not in os.environ:
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 and "MASTER_PORT" not in os.environ:
         return dist.HashStore(), 0, 1
-    store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))
-    return store, rank, size
+    where = (os.getpid(), *map(os.environ.get, ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")))
+    if where not in _met:
+        _met[where] = next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))
+    _met[where][0].set_timeout(timedelta(seconds=seconds))
+    return _met[where]
 
 
 def servers_of(asked: int | None) -> int:
