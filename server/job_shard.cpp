@@ -2,6 +2,7 @@
 #include <psring/common/base/text/spec.h>
 #include <psring/common/proc/mesh_servers.h>
 #include <psring/optim/job_optimizer.h>
+#include <psring/optim/rows/old_rows.h>
 #include <psring/server/job_shard.h>
 #include <psring/server/store/checkpoint.h>
 
@@ -42,6 +43,7 @@ ShardOptions JobShard::options(std::size_t rank, std::size_t pushers) const {
       .consistency = parse_consistency(job_.consistency, job_.backup_workers),
       .row_consistency = parse_consistency(job_.row_consistency()),
       .remedy = parse_remedy(job_.remedy),
+      .keeps_old_rows = optim::keeps_old_rows(job_),
       .save_every = job_.checkpoint_every};
   begin_from_checkpoint(job_, options);
   return options;

@@ -1,4 +1,5 @@
 #include <psring/common/base/text/error.h>
+#include <psring/common/net/row_flags.h>
 #include <psring/server/replication.h>
 
 namespace psring::server {
@@ -18,6 +19,8 @@ bool is_passed_on(FrameType type) {
     case FrameType::initial:
     case FrameType::push:
     case FrameType::push_pull:
+    case FrameType::rows_pull:
+    case FrameType::rows_push:
     case FrameType::verdict:
     case FrameType::leave:
       return true;
@@ -26,7 +29,14 @@ bool is_passed_on(FrameType type) {
   }
 }
 
-bool has_gradient(FrameType type) { return type == FrameType::push || type == FrameType::push_pull; }
+bool has_gradient(FrameType type) {
+  return type == FrameType::push || type == FrameType::push_pull || type == FrameType::rows_push;
+}
+
+/// The type of the frame that passes on a frame of this type: gradients, and the keys of their rows, are tensors.
+FrameType passed_on_as(FrameType type) {
+  return has_gradient(type) || type == FrameType::rows_pull ? FrameType::replicate : FrameType::state;
+}
 
 }  // namespace
 
@@ -60,7 +70,8 @@ void Replication::on_replicated(std::uint64_t frames, std::vector<Outgoing>& out
 }
 
 void Replication::handle(Message message, std::vector<Outgoing>& out) {
-  if (is_passed_on(message.header.type)) pass_on(message, out);
+  const bool only_read = message.header.type == FrameType::rows_pull && net::only_reads(message.header);
+  if (is_passed_on(message.header.type) && !only_read) pass_on(message, out);
   std::vector<Outgoing> replies;
   shard_.on_message(std::move(message), replies);
   hold(std::move(replies), out);
@@ -70,7 +81,7 @@ void Replication::handle(Message message, std::vector<Outgoing>& out) {
 /// for the follower.
 void Replication::pass_on(const Message& message, std::vector<Outgoing>& out) {
   FrameHeader header = message.header;
-  header.type = has_gradient(header.type) ? FrameType::replicate : FrameType::state;
+  header.type = passed_on_as(header.type);
   header.relayed = message.header.type;
   header.group = message.header.sender_rank;
   header.dest = 0;
@@ -101,7 +112,7 @@ void Follower::on_message(Message message, std::vector<Outgoing>& out) {
   if (header.relayed == FrameType{}) {
     whole_ = shard_.restore(message);
   } else {
-    if (!is_passed_on(header.relayed) || has_gradient(header.relayed) != (header.type == FrameType::replicate))
+    if (!is_passed_on(header.relayed) || passed_on_as(header.relayed) != header.type)
       fail(ErrorKind::protocol, "{} passes on a {} frame", to_string(primary_), to_string(header.relayed));
     FrameHeader& passed_on = message.header;
     passed_on.type = header.relayed;

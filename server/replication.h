@@ -57,7 +57,7 @@ class Replication {
 /// The follower's side. Drops the answers of its shard.
 class Follower {
  public:
-  Follower(Shard& shard, net::Peer primary) : shard_(shard), primary_(primary) {}
+  Follower(Shard& shard, net::Peer primary) : shard_(shard), primary_(primary) { shard.follow(); }
 
   /// Tells the server that the follower is there.
   void begin(std::vector<net::Outgoing>& out) const { acknowledge(out); }

@@ -63,13 +63,15 @@ class Shard {
   /// Forgets all that is not complete (pushes and pulls that wait, a verdict's round, a request to save), and keeps
   /// versions and clocks. REQUIRES: an optimizer here that is not layerwise, since a layerwise rule changes its state
   /// before the step is known to be done; another number of workers only if each pushes for itself, and under
-  /// Consistency::exact.
+  /// Consistency::exact; with tables, ShardOptions::keeps_old_rows and the same number of workers.
   void begin_epoch(std::uint32_t workers);
 
   /// Appends the shard's whole state, as frames to its follower: the arrays of each piece, then the state that belongs
   /// to no piece. The payloads lie in the shard. REQUIRES: no message came since the shard was made, or since
   /// begin_epoch; an optimizer; Consistency::exact.
   void snapshot(net::Peer to, std::vector<net::Outgoing>& out);
+  /// From now until begin_epoch, this is a follower's shard, whose answers are dropped.
+  void follow() { tables_.follow(); }
   /// Takes a frame of the snapshot of a shard of the same rank. Returns true with the last one. Throws protocol and
   /// data if the frame cannot be part of a snapshot.
   bool restore(const net::Message& message);
@@ -87,8 +89,8 @@ class Shard {
   /// Moves a message's payload into memory of the shard: its sender may overwrite it before the shard has used it.
   void keep(net::Message& message) const { copy_payload(message, ledger_); }
 
-  /// Updates that every trained piece has had.
-  std::uint64_t version() const { return store_.version().value_or(0); }
+  /// Updates that every trained piece, and every piece of a table, has had.
+  std::uint64_t version() const { return least_version().value_or(0); }
   /// By worker, of units and tables; see Clocks::records. With backup workers it counts the gradients that came too
   /// late.
   std::vector<StalenessRecord> staleness() const;
@@ -115,6 +117,7 @@ class Shard {
   std::size_t check_request(const net::Message& message) const;
   void check_version(std::size_t piece, std::uint64_t wanted) const;
   void open(net::LayoutMessage layout);
+  std::optional<std::uint64_t> least_version() const;
   net::Outgoing layout_ok(const net::FrameHeader& asked) const;
   void begin_with(std::size_t piece, std::span<const float> values);
   void load_saved();

@@ -40,6 +40,8 @@ net::Outgoing Shard::layout_ok(const FrameHeader& asked) const {
     least = std::min(least.value_or(due), due);
   }
   FrameHeader header = answer_to(asked, FrameType::layout_ok);
+  if (!options_.row_consistency.each_push_updates)
+    if (const auto rows = tables_.version()) least = std::min(least.value_or(*rows), *rows);
   header.version = least.value_or(options_.first_version);
   if (!step_.scaler().active()) return {asked.sender(), header, {}};
   const auto scale = std::make_shared<const std::array<std::byte, optim::LossScaler::kBytes>>(step_.scaler().store());

@@ -68,6 +68,9 @@ struct ShardOptions {
   std::function<void(const UnitLayout&, Range, const std::string&, std::span<float>)> saved = {};
   /// Reads a table's rows of some buckets from that checkpoint; null as well.
   std::function<void(const TableLayout&, Range buckets, optim::TableRows&)> saved_rows = {};
+  /// Keep the rows that the last update of each piece of a table changed, as they were before it, so that the version
+  /// before can be read: a job that survives losses begins a membership epoch with it.
+  bool keeps_old_rows = false;
   std::uint64_t save_every = 0;  ///< steps between two checkpoints; 0: no checkpoints
   Device* device = nullptr;      ///< applies the updates (DeviceApplier); null: the host does
   /// Called before each piece of work; null: nobody wants to know.

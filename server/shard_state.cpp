@@ -1,4 +1,5 @@
 // A shard's state between two steps: for checkpoints, for a new membership epoch, and frame by frame for its follower.
+#include <algorithm>
 #include <cstring>
 
 #include <psring/common/base/text/error.h>
@@ -68,6 +69,7 @@ void Shard::snapshot(net::Peer to, std::vector<net::Outgoing>& out) {
       out.push_back({to, header, part.bytes()});
     }
   }
+  tables_.snapshot(to, out);
   const auto end = std::make_shared<const std::vector<std::byte>>(step_.store());  // shared: the frame's holder
   FrameHeader last;
   last.type = FrameType::state;
@@ -89,6 +91,10 @@ Elements Shard::array_of(std::size_t piece, std::uint64_t version, std::uint32_t
 
 bool Shard::restore(const net::Message& message) {
   const FrameHeader& header = message.header;
+  if (TableShard::has_state(header)) {
+    tables_.restore(message);
+    return false;
+  }
   if (header.micro == kEnd) {
     step_.restore(message.payload, (header.flags & FrameHeader::kSkipped) != 0);
     return true;
@@ -108,7 +114,8 @@ bool Shard::restore(const net::Message& message) {
 }
 
 void Shard::begin_epoch(std::uint32_t workers) {
-  check(options_.optimizer != nullptr && !options_.optimizer->layerwise() && tables_.empty(),
+  check(options_.optimizer != nullptr && !options_.optimizer->layerwise() &&
+            (tables_.empty() || (options_.keeps_old_rows && workers == options_.workers)),
         "a job whose shards do not keep two whole versions cannot go on in a new epoch");
   if (workers != options_.workers) {
     check((options_.pushers == 0 || options_.pushers == options_.workers) && options_.consistency.exact(),
@@ -118,6 +125,7 @@ void Shard::begin_epoch(std::uint32_t workers) {
   }
   pulls_.clear();
   rounds_.begin_epoch();
+  tables_.begin_epoch();
   step_.begin_epoch();
   save_.clear();
 }
@@ -148,6 +156,12 @@ void Shard::on_leave(const FrameHeader& header, Answers& answers) {
   clocks_.leave(header.sender_rank);
   tables_.leave(header.sender_rank, answers);
   for (std::size_t piece = 0; piece < store_.pieces().size(); ++piece) answer_pulls(piece, answers);
+}
+
+std::optional<std::uint64_t> Shard::least_version() const {
+  const std::optional<std::uint64_t> units = store_.version();
+  const std::optional<std::uint64_t> rows = tables_.version();
+  return units && rows ? std::min(*units, *rows) : units ? units : rows;
 }
 
 std::vector<StalenessRecord> Shard::staleness() const {

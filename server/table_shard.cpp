@@ -18,12 +18,12 @@ namespace {
 
 constexpr std::size_t kMostReserved = std::size_t{1} << 46;  ///< addresses, which a process has 2^47 of
 
-/// True for a pull that no gradients follow.
-bool reads(const FrameHeader& header) { return (header.flags & FrameHeader::kStartUp) != 0 || is_unpaired(header); }
-
 }  // namespace
 
-TableShard::~TableShard() { ledger_.release(Category::communication, booked_); }
+TableShard::~TableShard() {
+  ledger_.release(Category::communication, booked_);
+  ledger_.release(Category::parameters, booked_old_);
+}
 
 void TableShard::open(const net::LayoutMessage& description) {
   const Layout& layout = description.layout;
@@ -49,7 +49,8 @@ void TableShard::open(const net::LayoutMessage& description) {
                               .buckets = buckets,
                               .version = options_.first_version,
                               .workers = {},
-                              .waiting = {}});
+                              .waiting = {},
+                              .old = {}});
     }
     own.clocks = std::make_unique<Clocks>(options_, options_.row_consistency);
     own.clocks->open(std::vector<bool>(own.pieces.size(), true));
@@ -58,6 +59,9 @@ void TableShard::open(const net::LayoutMessage& description) {
     const std::size_t bytes = optim::key_list_bytes(table, options_.workers, options_.row_rules.counts());
     ledger_.book(Category::communication, bytes);
     booked_ += bytes;
+    if (!options_.keeps_old_rows) continue;
+    ledger_.book(Category::parameters, optim::old_row_bytes(table, options_.workers));
+    booked_old_ += optim::old_row_bytes(table, options_.workers);
   }
 }
 
@@ -86,10 +90,14 @@ std::size_t TableShard::rows() const {
   return rows;
 }
 
-TableShard::Table& TableShard::find_table(const FrameHeader& header) {
+TableShard::Table& TableShard::table_of(const FrameHeader& header) {
   if (header.unit < units_ || header.unit - units_ >= tables_.size())
     fail(ErrorKind::protocol, "a {} of table {}, which is none", to_string(header.type), header.unit);
-  Table& table = tables_[header.unit - units_];
+  return tables_[header.unit - units_];
+}
+
+TableShard::Table& TableShard::find_table(const FrameHeader& header) {
+  Table& table = table_of(header);
   const DType type = is_listed(header) || assigns(header) ? DType::f32 : table.layout.type;
   if (header.dtype != type || header.encoding != net::Encoding::dense)
     fail(ErrorKind::protocol, "rows of type {}, {} expected", name_of(header.dtype), name_of(type));
@@ -141,12 +149,14 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
   Piece& piece = find_piece(table, header);
   if (is_listed(header)) return list(table, piece, message, answers);
   const std::uint64_t at = due(table, piece, header.sender_rank);
-  const bool final = header.version == kFinalVersion && reads(header) && options_.row_consistency.each_push_updates;
+  const bool old = is_old(piece, header);
+  const bool reads = old || only_reads(header);
+  const bool final = header.version == kFinalVersion && reads && options_.row_consistency.each_push_updates;
   // A program asks for the rows of its next step while others are in the step before.
-  if (!final && (header.version < at || header.version > at + (is_unpaired(header) ? 2 : 1)))
+  if (!final && !old && (header.version < at || header.version > at + (is_unpaired(header) ? 2 : 1)))
     fail(ErrorKind::protocol, "a pull of version {} of table {}, whose piece is at {}", header.version, header.unit,
          at);
-  const bool counted = options_.row_rules.counts() && !reads(header);
+  const bool counted = options_.row_rules.counts() && !only_reads(header);
   const std::size_t count = message.payload.size() / optim::key_bytes(counted);
   if (message.payload.size() % optim::key_bytes(counted) != 0 || header.micro != count * table.layout.width)
     fail(ErrorKind::protocol, "a pull of {} bytes of keys for {} values", message.payload.size(), header.micro);
@@ -154,14 +164,24 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
     fail(ErrorKind::protocol, "space of {} bytes for {} rows", message.reply_space.size(), count);
   PulledFrame pulled = read_keys(table, piece, header, message.payload, counted);
   WorkerMemory& own = table.workers[header.sender_rank];
+  if (follows_) {
+    if (reads) return;
+    keep(piece, header, at, std::move(pulled));
+    own.keys += count;
+    return;
+  }
   Lane& lane = own.lanes[is_unpaired(header) ? 1 + header.version % 2 : 0];
   const bool begins = lane.batch_step != header.step || lane.batch_flags != header.flags;
   const std::size_t before = begins ? 0 : lane.rows;
   if (before + count > table.layout.most_keys)
     fail(ErrorKind::protocol, "{} keys of one batch, at most {} expected", before + count, table.layout.most_keys);
-  WaitingRows pull{
-      .asked = header, .keys = {}, .own_keys = {}, .memory = message.reply_space, .holder = message.reply_holder};
-  if (reads(header)) {
+  WaitingRows pull{.asked = header,
+                   .keys = {},
+                   .own_keys = {},
+                   .memory = message.reply_space,
+                   .holder = message.reply_holder,
+                   .reads = reads};
+  if (reads) {
     pull.own_keys = std::move(pulled.keys);
     pull.keys = pull.own_keys;
   } else {
@@ -207,10 +227,10 @@ void TableShard::answer(Table& table, Piece& piece, Answers& answers) {
     const std::uint64_t wanted = pull.asked.version;
     if (!options_.row_consistency.answers(slowest, wanted)) return false;
     if (wanted != kFinalVersion && due(table, piece, pull.asked.sender_rank) < wanted) return false;
-    answers.push_back(answer_to_pull(table, pull));
-    if (!reads(pull.asked) && pull.asked.begin == piece.buckets.begin)
+    answers.push_back(answer_to_pull(table, piece, pull));
+    if (!pull.reads && pull.asked.begin == piece.buckets.begin)
       table.clocks->set_sent(piece.number, pull.asked.sender_rank, piece.version);
-    if (reads(pull.asked)) table.workers[pull.asked.sender_rank].keys -= pull.keys.size();
+    if (pull.reads) table.workers[pull.asked.sender_rank].keys -= pull.keys.size();
     return true;
   });
 }
@@ -224,13 +244,19 @@ std::span<std::byte> TableShard::answer_memory(const Table& table, Lane& lane, R
   return lane.answers.bytes().subspan(rows.begin * layout.row_bytes(), rows.size() * layout.row_bytes());
 }
 
-net::Outgoing TableShard::answer_to_pull(Table& table, const WaitingRows& pull) {
+/// True for a pull of the version before the piece's, by a worker that repeats a step in a new epoch.
+bool TableShard::is_old(const Piece& piece, const FrameHeader& header) const {
+  return options_.keeps_old_rows && !is_unpaired(header) && piece.version > options_.first_version &&
+         header.version + 1 == piece.version;
+}
+
+net::Outgoing TableShard::answer_to_pull(const Table& table, const Piece& piece, const WaitingRows& pull) const {
   const TableLayout& layout = table.layout;
   FrameHeader header = answer_to(pull.asked, FrameType::rows);
   header.version = pull.asked.version;
   header.dtype = layout.type;
   const Elements out(pull.memory.data(), pull.keys.size() * layout.width, layout.type);
-  table.rows->read(pull.keys, out);
+  is_old(piece, pull.asked) ? table.rows->read_before(piece.old, pull.keys, out) : table.rows->read(pull.keys, out);
   return {pull.asked.sender(), header, out.bytes()};
 }
 
@@ -309,7 +335,8 @@ void TableShard::update(Table& table, Piece& piece, Range workers, Answers& answ
   const std::uint64_t step = piece.version / (options_.workers / workers.size());
   const std::optional<float> lr = piece.workers[workers.begin].front().lr;
   table.rows->update({.count = piece.version + 1, .lr = lr ? *lr : options_.schedule->lr(options_.row_lr, step)},
-                     gradients, 1.0F / static_cast<float>(workers.size()));
+                     gradients, 1.0F / static_cast<float>(workers.size()),
+                     options_.keeps_old_rows ? &piece.old : nullptr);
   for (std::size_t worker = workers.begin; worker < workers.end; ++worker) {
     for (const PulledFrame& frame : piece.workers[worker].front().frames) {
       table.workers[worker].keys -= frame.keys.size();

@@ -14,6 +14,7 @@
 #include <psring/common/net/outbox.h>
 #include <psring/common/net/transport.h>
 #include <psring/optim/checkpoint/shard.h>
+#include <psring/optim/rows/old_rows.h>
 #include <psring/optim/rows/table_rows.h>
 #include <psring/server/clocks.h>
 #include <psring/server/shard_options.h>
@@ -61,6 +62,19 @@ class TableShard {
   /// Rows of all tables that were trained.
   std::size_t rows() const;
 
+  /// Begins a new membership epoch, with new links: forgets frames that wait, and keeps rows, versions, and what the
+  /// last update changed (ShardOptions::keeps_old_rows). Workers then repeat the step that led to the last version of
+  /// some pieces.
+  void begin_epoch();
+  /// From now until begin_epoch, this is the shard of a follower: it keeps the keys of pulls, and answers none.
+  void follow() { follows_ = true; }
+  /// Appends the whole state, as frames to the follower. REQUIRES: no message came since begin_epoch.
+  void snapshot(net::Peer to, Answers& out) const;
+  /// True for the frames of a snapshot that `restore` takes.
+  static bool has_state(const net::FrameHeader& header);
+  /// Takes a frame of a snapshot. Throws protocol if it cannot be part of one.
+  void restore(const net::Message& message);
+
   // REQUIRES, for both: the sender is a worker of the job.
   void on_pull(const net::Message& message, Answers& answers);
   void on_push(net::Message message, Answers& answers);
@@ -91,6 +105,7 @@ class TableShard {
     std::vector<std::uint64_t> own_keys;  ///< of a pull for reading
     std::span<std::byte> memory;          ///< for the answer, the worker's own if this server has access to it
     std::shared_ptr<const void> holder;   ///< keeps that memory mapped
+    bool reads = false;                   ///< no gradients follow
   };
   struct Piece {
     std::size_t number = 0;
@@ -98,6 +113,7 @@ class TableShard {
     std::uint64_t version = 0;
     std::vector<std::deque<Pulled>> workers;  ///< at most two steps each
     std::vector<WaitingRows> waiting;
+    optim::OldRows old;  ///< of the last update
   };
   /// Answers to a worker's batches, one after the other.
   struct Lane {
@@ -121,6 +137,7 @@ class TableShard {
     bool unpaired = false;  ///< unpaired frames have come
   };
 
+  Table& table_of(const net::FrameHeader& header);
   Table& find_table(const net::FrameHeader& header);
   static Piece& find_piece(Table& table, const net::FrameHeader& header);
   PulledFrame read_keys(const Table& table, const Piece& piece, const net::FrameHeader& header,
@@ -129,7 +146,8 @@ class TableShard {
   static PulledFrame& keep(Piece& piece, const net::FrameHeader& header, std::uint64_t first, PulledFrame pulled);
   void answer(Table& table, Piece& piece, Answers& answers);
   std::span<std::byte> answer_memory(const Table& table, Lane& lane, Range rows);
-  net::Outgoing answer_to_pull(Table& table, const WaitingRows& pull);
+  bool is_old(const Piece& piece, const net::FrameHeader& header) const;
+  net::Outgoing answer_to_pull(const Table& table, const Piece& piece, const WaitingRows& pull) const;
   void list(Table& table, const Piece& piece, const net::Message& message, Answers& answers);
   void begin_unpaired(Table& table);
   void on_unpaired_push(Table& table, Piece& piece, net::Message message, Answers& answers);
@@ -143,7 +161,9 @@ class TableShard {
   std::size_t units_ = 0;
   std::size_t owners_ = 1;
   std::vector<Table> tables_;
-  std::size_t booked_ = 0;  ///< for lists of keys
+  std::size_t booked_ = 0;      ///< for lists of keys
+  std::size_t booked_old_ = 0;  ///< for old rows
+  bool follows_ = false;
 };
 
 }  // namespace psring::server

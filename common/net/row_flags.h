@@ -17,6 +17,10 @@ inline constexpr std::uint8_t kListed = 64;
 
 constexpr bool is_unpaired(const FrameHeader& header) { return (header.flags & kUnpaired) != 0; }
 constexpr bool is_listed(const FrameHeader& header) { return (header.flags & kListed) != 0; }
+/// True for a rows_pull that no gradients of the pulled rows follow in its order.
+constexpr bool only_reads(const FrameHeader& header) {
+  return (header.flags & (FrameHeader::kStartUp | kUnpaired | kListed)) != 0;
+}
 constexpr bool assigns(const FrameHeader& header) {
   return header.type == FrameType::rows_push && is_unpaired(header) && (header.flags & FrameHeader::kStartUp) != 0;
 }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/device/mapping.h>
@@ -56,6 +57,12 @@ class RecordMemory {
   float* values(std::uint32_t row) const { return reinterpret_cast<float*>(at(row) + sizeof(RecordHeader)); }
   /// The whole record: header, values, state.
   std::byte* record(std::uint32_t row) const { return at(row); }
+  /// The bytes from one record to the next.
+  std::size_t stride() const { return stride_; }
+  /// Records `first` to `first + count`, one after the other.
+  std::span<const std::byte> records(std::size_t first, std::size_t count) const {
+    return {memory_.data() + first * stride_, count * stride_};
+  }
   void prefetch(std::uint32_t row) const { __builtin_prefetch(at(row)); }
 
  private:

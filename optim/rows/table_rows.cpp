@@ -99,8 +99,25 @@ void TableRows::read(std::span<const std::uint64_t> keys, Elements out) const {
   }
 }
 
-void TableRows::update(const Update& update, std::span<const std::vector<RowGradients>> workers, float factor) {
+void TableRows::read_before(const OldRows& old, std::span<const std::uint64_t> keys, Elements out) const {
   const std::size_t width = options_.width;
+  read(keys, out);
+  auto at = old.keys.begin();
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    at = std::lower_bound(at, old.keys.end(), keys[i]);
+    if (at == old.keys.end()) return;
+    if (*at != keys[i]) continue;
+    const auto place = static_cast<std::size_t>(at - old.keys.begin()) * width;
+    convert(std::span(old.values).subspan(place, width), out.subspan(i * width, width));
+  }
+}
+
+void TableRows::update(const Update& update, std::span<const std::vector<RowGradients>> workers, float factor,
+                       OldRows* old) {
+  const std::size_t width = options_.width;
+  check(old == nullptr || !(options_.rules.sweeps() || options_.rules.admits()),
+        "old rows of a table whose rows are admitted or leave");
+  if (old != nullptr) old->clear();
   std::vector<Cursor> cursors;
   for (const auto& lists : workers) cursors.emplace_back(lists, width);
   for (;;) {
@@ -125,9 +142,9 @@ void TableRows::update(const Update& update, std::span<const std::vector<RowGrad
     multiply(Elements(sum), factor);
     keys_.push_back(least);
     counts_.push_back(options_.rules.counts() ? count : 1);
-    if (keys_.size() == kAtOnce) apply(update);
+    if (keys_.size() == kAtOnce) apply(update, old);
   }
-  if (!keys_.empty()) apply(update);
+  if (!keys_.empty()) apply(update, old);
   if (options_.rules.due(update.count)) sweep(update.count);
 }
 
@@ -205,7 +222,7 @@ std::vector<std::uint64_t> TableRows::list(std::uint64_t first, std::uint64_t la
 }
 
 /// Gathers the rows of keys_ whose gradients are in gradients_, applies the rule once, and scatters.
-void TableRows::apply(const Update& update) {
+void TableRows::apply(const Update& update, OldRows* old) {
   const std::size_t width = options_.width;
   const RowRule& rule = *options_.rule;
   const std::size_t each = rule.slot_width(width);
@@ -223,6 +240,10 @@ void TableRows::apply(const Update& update) {
     from += width;
     for (std::size_t slot = 0; slot < rule.slots(); ++slot, from += each)
       std::copy_n(from, each, state_[slot].data() + i * each);
+  }
+  if (old != nullptr) {
+    old->keys.insert(old->keys.end(), keys_.begin(), keys_.end());
+    old->values.insert(old->values.end(), values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(rows * width));
   }
   RowRule::Rows gathered{.values = values_.first(rows * width), .gradients = gradients_.first(rows * width)};
   for (std::size_t slot = 0; slot < rule.slots(); ++slot) gathered.state[slot] = state_[slot].first(rows * each);
@@ -261,13 +282,18 @@ std::vector<std::uint32_t> TableRows::in_order() const {
   return order;
 }
 
+std::size_t TableRows::record_bytes() const {
+  return sizeof(RecordHeader) + (options_.width + options_.rule->state_floats(options_.width)) * sizeof(float);
+}
+
 void TableRows::insert(std::span<const std::byte> record) {
-  check(record.size() ==
-            sizeof(RecordHeader) + (options_.width + options_.rule->state_floats(options_.width)) * sizeof(float),
-        "a record of {} bytes", record.size());
-  const std::uint32_t row = records_.add();
+  check(record.size() == record_bytes(), "a record of {} bytes", record.size());
+  RecordHeader header;
+  std::memcpy(&header, record.data(), sizeof header);
+  std::uint32_t row = RowIndex::kNoRow;
+  index_.find({&header.key, 1}, {&row, 1});
+  if (row == RowIndex::kNoRow) row = make_row(header.key);
   std::memcpy(records_.record(row), record.data(), record.size());
-  index_.insert(records_.header(row).key, row);
 }
 
 }  // namespace psring::optim

@@ -9,6 +9,7 @@
 #include <psring/common/base/elements.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/device/buffer.h>
+#include <psring/optim/rows/old_rows.h>
 #include <psring/optim/rows/record_memory.h>
 #include <psring/optim/rows/row_counters.h>
 #include <psring/optim/rows/row_index.h>
@@ -62,11 +63,17 @@ class TableRows {
   /// Writes the keys' rows into out [keys, width], narrowed to its type. A key without a row has its initial values: a
   /// read changes nothing.
   void read(std::span<const std::uint64_t> keys, Elements out) const;
+  /// Writes the keys' rows as they were before the update that filled `old`. REQUIRES: the keys ascend, and are of
+  /// buckets that were not updated since.
+  void read_before(const OldRows& old, std::span<const std::uint64_t> keys, Elements out) const;
   /// Makes one update of the table's rows, or of some buckets' rows: every key of any worker gets the sum of the
   /// workers' gradients, in their order, times `factor`, and the rule is applied to its row, which begins to exist.
   /// `update.count` counts the updates from 1. After an update for which RowRules::due holds, rows leave: the keys then
-  /// have their initial values again. REQUIRES: keys ascend in each list; if rows leave, each update is of all buckets.
-  void update(const Update& update, std::span<const std::vector<RowGradients>> workers, float factor);
+  /// have their initial values again. `old`: gets the rows that the update changes, as they are before it; null: nobody
+  /// reads them again. REQUIRES: keys ascend in each list; if rows leave, each update is of all buckets; with `old`
+  /// every key gets a row at once, and keeps it.
+  void update(const Update& update, std::span<const std::vector<RowGradients>> workers, float factor,
+              OldRows* old = nullptr);
   /// Gives the keys' rows these values [keys, width], and the state of rows that were never updated. REQUIRES: all keys
   /// are admitted, and no rows leave.
   void assign(std::span<const std::uint64_t> keys, ConstElements values);
@@ -76,7 +83,9 @@ class TableRows {
   /// The numbers of all rows, in the order of their hashed keys: 4 bytes a row, which are not booked.
   std::vector<std::uint32_t> in_order() const;
   const RecordMemory& records() const { return records_; }
-  /// Adds a row: a whole record of a table of this width and rule. REQUIRES: the key has no row.
+  /// The bytes of a row's record, without what is behind them up to the next.
+  std::size_t record_bytes() const;
+  /// Adds a row, or takes the place of the key's row: a whole record of a table of this width and rule.
   void insert(std::span<const std::byte> record);
 
  private:
@@ -84,7 +93,7 @@ class TableRows {
 
   void admit(std::uint64_t updates);
   std::uint32_t make_row(std::uint64_t key);
-  void apply(const Update& update);
+  void apply(const Update& update, OldRows* old);
   void sweep(std::uint64_t updates);
 
   const Options options_;

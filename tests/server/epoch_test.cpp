@@ -41,6 +41,11 @@ std::vector<Case> cases() {
   all.back().rules.shards.clip_norm = 0.5;
   all.push_back({"adam, a loss scale that moves", rules_of("adam", 2, 2)});
   all.back().rules.shards.loss_scale = "dynamic";
+  for (const char* rule : {"sgd", "rowwise-adagrad", "ftrl"}) {
+    all.push_back({"a table", rules_of("adam", 2, 2)});
+    all.back().rules.tables = all.back().rules.shards.keeps_old_rows = true;
+    all.back().rules.shards.table_optimizer = rule;
+  }
   all.push_back({"pushes and pulls apart", rules_of("momentum", 2, 2)});
   all.back().rules.push_pull = false;
   return all;

@@ -39,6 +39,11 @@ std::vector<Case> cases() {
                         {"adam, two micro-batches, clipped", make("adam", 2, 0.5, 2)},
                         {"adam, a loss scale that moves", make("adam", 2, 0, 1)}};
   all.back().rules.shards.loss_scale = "dynamic";
+  for (const char* rule : {"adagrad", "adam"}) {
+    all.push_back({"a table", make("sgd", 2, 0, 1)});
+    all.back().rules.tables = all.back().rules.shards.keeps_old_rows = true;
+    all.back().rules.shards.table_optimizer = rule;
+  }
   return all;
 }
 
@@ -53,6 +58,17 @@ Ending without_cut(const CutRules& rules) {
   return {job.parameters(), frames};
 }
 
+/// The records of a shard's rows.
+std::vector<std::byte> rows_of(const server::Shard& shard) {
+  std::vector<std::byte> bytes;
+  for (const optim::TablePart& table : shard.tables().state())
+    for (const std::uint32_t row : table.rows->in_order()) {
+      const std::byte* const record = table.rows->records().record(row);
+      bytes.insert(bytes.end(), record, record + table.rows->record_bytes());
+    }
+  return bytes;
+}
+
 /// Compares values and optimizer state of two shards.
 bool same_state(server::Shard& a, server::Shard& b) {
   const auto of_a = a.state();
@@ -64,7 +80,7 @@ bool same_state(server::Shard& a, server::Shard& b) {
     if (of_a[i].array != of_b[i].array || x.size() != y.size() || std::memcmp(x.data(), y.data(), x.size()) != 0)
       return false;
   }
-  return true;
+  return rows_of(a) == rows_of(b);
 }
 
 void check_ends_as(CutJob& job, const CutRules& rules, const Ending& expected) {

@@ -19,9 +19,19 @@ using net::Role;
 
 namespace {
 
+constexpr std::size_t kWidth = 2;  ///< of rows
+constexpr std::size_t kKeys = 12;
+
 Layout layout_of(const CutRules& rules) {
   Layout layout = small_layout(rules.shards.servers);
   layout.pushes = rules.micros;
+  if (rules.tables)
+    layout.tables = {{.name = "rows",
+                      .width = kWidth,
+                      .init = {Init::Kind::uniform, 0.5F},
+                      .most_keys = kKeys,
+                      .most_bags = kKeys,
+                      .pieces = 2}};
   return layout;
 }
 
@@ -44,6 +54,7 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
       : rules_(rules),
         rank_(rank),
         client_(layout, nullptr, rank),
+        tables_(layout, nullptr),
         scaler_(optim::LossScaler::parse(rules.shards.loss_scale, false)) {
     for (const UnitLayout& unit : layout.units) {
       parameters_.emplace_back(unit.elements, std::numeric_limits<float>::quiet_NaN());
@@ -54,7 +65,7 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
   void open(std::vector<Outgoing>& out) { client_.open(3, false, out); }
 
   void take(const Message& message, std::vector<Outgoing>& out) {
-    client_.on_message(message);
+    worker::TableProtocol::takes(message.header.type) ? tables_.on_message(message) : client_.on_message(message);
     if (!opened_ && client_.opened()) begin(out);
     while (opened_ && !done() && has_all()) make_step(out);
   }
@@ -62,6 +73,8 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
   bool done() const { return opened_ && step_ == rules_.steps && has_all(); }
   std::uint64_t first_step() const { return first_step_; }
   const std::vector<std::vector<float>>& parameters() const { return parameters_; }
+  /// All rows, after the last step.
+  const std::vector<float>& rows() const { return rows_[step_ % 2]; }
   /// The memory for the answer to a request.
   std::span<std::byte> space(const FrameHeader& asked) {
     return Elements(parameters_[asked.unit]).part(asked.range()).bytes();
@@ -70,6 +83,7 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
   void die() {
     for (auto& of_unit : gradients_)
       for (auto& of_micro : of_unit) std::ranges::fill(of_micro, std::numeric_limits<float>::quiet_NaN());
+    for (auto& of_step : row_gradients_) std::ranges::fill(of_step, std::numeric_limits<float>::quiet_NaN());
     for (auto& of_unit : parameters_) std::ranges::fill(of_unit, kDead);
   }
   bool was_written() const {
@@ -87,12 +101,33 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
     if (scaler_.active()) scaler_.load(client_.loss_scale().first<optim::LossScaler::kBytes>());
     for (std::size_t unit = 0; unit < parameters_.size(); ++unit)
       client_.pull(unit, step_, Elements(parameters_[unit]), true, out);
+    pull_rows(out);
+  }
+
+  /// Asks for the rows of two thirds of all keys, and after the last step for all.
+  void pull_rows(std::vector<Outgoing>& out) {
+    if (!rules_.tables) return;
+    std::vector<std::uint64_t>& keys = keys_[step_ % 2];
+    keys.clear();
+    for (std::uint64_t i = 0; i < kKeys; ++i)
+      if (step_ == rules_.steps || (i + step_ + rank_) % 3 > 0) keys.push_back((i << 60) + i + 1);
+    rows_[step_ % 2].assign(keys.size() * kWidth, std::numeric_limits<float>::quiet_NaN());
+    tables_.pull(0, {.keys = keys}, step_, Elements(rows_[step_ % 2]), false, out);
+  }
+
+  void push_rows(std::vector<Outgoing>& out) {
+    if (!rules_.tables) return;
+    const std::vector<float>& rows = rows_[step_ % 2];
+    std::vector<float>& gradients = row_gradients_[step_ % 2];
+    gradients = noise(rows.size(), 77 + step_ * 8 + rank_);
+    for (std::size_t i = 0; i < rows.size(); ++i) gradients[i] += 0.3F * rows[i] + 0.2F * parameters_[0][i];
+    tables_.push(0, ConstElements(std::span<const float>(gradients)), out);
   }
 
   bool has_all() const {
     for (std::size_t unit = 0; unit < parameters_.size(); ++unit)
       if (!client_.has(unit, step_) || !client_.acknowledged(unit)) return false;
-    return true;
+    return !rules_.tables || (tables_.arrived(0) && tables_.acknowledged(0));
   }
 
   void make_step(std::vector<Outgoing>& out) {
@@ -100,6 +135,7 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
     made_ = true;
     for (std::size_t unit = parameters_.size(); unit-- > 0;)
       for (std::size_t micro = 0; micro < rules_.micros; ++micro) make_gradient(unit, micro);
+    push_rows(out);
     for (std::size_t unit = parameters_.size(); unit-- > 0;) {
       if (rules_.push_pull) {
         client_.push_pull(unit, step_, gradients_[unit][0], Elements(parameters_[unit]), out);
@@ -110,25 +146,33 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
       client_.pull(unit, step_ + 1, Elements(parameters_[unit]), false, out);
     }
     ++step_;
+    pull_rows(out);
   }
 
   void make_gradient(std::size_t unit, std::size_t micro) {
     const std::vector<float>& at = parameters_[unit];
     const std::vector<float>& other = parameters_[(unit + 1) % parameters_.size()];
     std::vector<float>& gradient = gradients_[unit][micro];
+    const float of_rows = rules_.tables ? rows_[step_ % 2][unit] : 0;
     const std::vector<float>& part = noise(at.size(), ((step_ * 8 + rank_) * 8 + micro) * 8 + unit);
     for (std::size_t i = 0; i < at.size(); ++i)
       gradient[i] =
-          (part[i] + static_cast<float>(rank_ + 1) * (0.3F * at[i] + 0.2F * other[i % other.size()])) * scaler_.scale();
+          (part[i] + static_cast<float>(rank_ + 1) * (0.3F * at[i] + 0.2F * other[i % other.size()] + 0.1F * of_rows)) *
+          scaler_.scale();
     if (scaler_.scale() > kLargest) gradient[step_] = std::numeric_limits<float>::infinity();
   }
 
   const CutRules& rules_;
   const std::uint32_t rank_;
   worker::ClientProtocol client_;
+  worker::TableProtocol tables_;
   optim::LossScaler scaler_;
   std::vector<std::vector<float>> parameters_;              ///< by unit
   std::vector<std::vector<std::vector<float>>> gradients_;  ///< by unit and micro-batch
+  // By turns: servers read the gradients of a step until its rows in the next version have come.
+  std::vector<std::uint64_t> keys_[2];
+  std::vector<float> rows_[2];
+  std::vector<float> row_gradients_[2];
   std::uint64_t step_ = 0;
   std::uint64_t first_step_ = 0;
   bool opened_ = false;
@@ -250,6 +294,7 @@ std::vector<float> CutJob::parameters() const {
   for (const auto& worker : workers_) {
     std::vector<float> mine;
     for (const auto& of_unit : worker->parameters()) mine.insert(mine.end(), of_unit.begin(), of_unit.end());
+    mine.insert(mine.end(), worker->rows().begin(), worker->rows().end());
     if (!all.empty() && mine != all) throw std::logic_error("workers have different parameters");
     all = std::move(mine);
   }

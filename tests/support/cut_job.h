@@ -15,6 +15,7 @@
 #include <psring/server/replication.h>
 #include <psring/tests/support/shard_cluster.h>
 #include <psring/worker/servers/client_protocol.h>
+#include <psring/worker/tables/table_protocol.h>
 
 namespace psring::test {
 
@@ -22,6 +23,7 @@ struct CutRules {
   ShardRules shards;
   std::size_t micros = 1;  ///< pushes of a step
   bool push_pull = true;   ///< push and pull in one frame; needs micros == 1
+  bool tables = false;     ///< the model has a table; needs shards.keeps_old_rows
   bool replicas = false;   ///< each server has a follower
   bool eager = false;      ///< a planted bug: a frame to a follower counts as acknowledged at once
   std::uint64_t steps = 3;
@@ -50,7 +52,8 @@ class CutJob {
   const Layout& layout() const { return layout_; }
   server::Shard& shard(std::size_t rank) { return *shards_.at(rank); }
   server::Shard& follower(std::size_t rank) { return *follower_shards_.at(rank); }
-  /// The workers' final parameters, all units one after the other. REQUIRES: done, and all workers have the same.
+  /// The workers' final parameters, all units one after the other, then all rows. REQUIRES: done, and all workers have
+  /// the same.
   std::vector<float> parameters() const;
   /// True if a shard has kept memory of a worker of an earlier epoch, or has stored into it.
   bool knows_the_dead() const;

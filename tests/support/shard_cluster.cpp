@@ -122,6 +122,7 @@ std::unique_ptr<server::Shard> ShardCluster::make_shard(std::size_t rank) const 
                                      .memory_bytes = rules.memory_bytes,
                                      .first_version = rules.first_version,
                                      .saved = rules.saved,
+                                     .keeps_old_rows = rules.keeps_old_rows,
                                      .save_every = rules.save_every};
   return std::make_unique<server::Shard>(options, rules_->parallel, rules_->memory);
 }

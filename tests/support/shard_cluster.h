@@ -56,6 +56,7 @@ struct ShardRules {
   std::string loss_scale = "off";
   std::string table_optimizer = "sgd";  ///< of tables' rows; its rate is `lr`
   optim::RowRules row_rules = {};
+  bool keeps_old_rows = false;
 };
 
 std::unique_ptr<optim::Optimizer> make_rule(const std::string& name);
