@@ -191,6 +191,8 @@ std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint6
   predict("server_receives", prediction.server_receives);
   predict("server_sends", prediction.server_sends);
   predict("server_replicates", prediction.server_replicates);
+  if (prediction.server_replicates && prediction.run_server_receives > 0)  // a follower gets all that its server gets
+    predicted["server_replicates_of_run"] = prediction.run_server_receives;
   predict("own_server_receives", prediction.own_server_receives);
   predict("own_server_sends", prediction.own_server_sends);
   if (prediction.exposed_s) predicted["exposed_comm_s"] = *prediction.exposed_s;

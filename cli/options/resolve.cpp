@@ -16,6 +16,7 @@
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/codec/power_sgd.h>
 #include <psring/ring/plan/tuning.h>
+#include <psring/worker/exchange/tables/local_tables.h>
 
 namespace psring::cli {
 namespace {
@@ -210,14 +211,18 @@ void set_checkpoints(JobOptions& job) {
 /// Decides whether servers or workers hold everything that the job needs to continue with the same bits after a loss;
 /// otherwise the job continues from a checkpoint. Nobody holds everything in these cases: error feedback keeps values
 /// at one worker only (layers with buffers too: see fill_in), PowerSGD keeps the factors that a step starts with,
-/// gradients of a late worker are dropped with backup workers, LAMB changes its state before a step is complete, and a
-/// host's workers push one sum together.
+/// gradients of a late worker are dropped with backup workers, LAMB changes its state before a step is complete, a
+/// host's workers push one sum together, servers have rows of tables and workers the dense parameters, and rows that
+/// have left are gone.
 void set_recovery(JobOptions& job, const worker::StrategyKind& kind) {
   if (job.mesh().divides_model()) job.recovery = "checkpoint";  // each worker has a part of the model alone
   if (job.recovery == "checkpoint") return;
   const bool feedback = job.error_feedback && optim::compresses(job.compress);
   const bool start = optim::power_sgd_rank(job.compress).has_value();
-  const bool kept = !feedback && !start && job.backup_workers == 0 && job.optimizer != "lamb" && !job.local_reduce;
+  const optim::RowRules rules = worker::row_rules(job);
+  const bool rows = !kind.row_servers && !rules.sweeps() && !rules.admits();
+  const bool kept =
+      !feedback && !start && job.backup_workers == 0 && job.optimizer != "lamb" && !job.local_reduce && rows;
   if (kept && kind.servers && job.placement == "standalone" && job.optimizer_on == "server")
     job.recovery = "servers";
   else

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/common/base/text/error.h>
+#include <psring/optim/rows/old_rows.h>
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
@@ -344,8 +345,12 @@ TEST_CASE("options that tables do not have are refused by name") {
              }),
              line("--remedy scale-lr"));
   CHECK_THAT(refused([](JobOptions& job) { job.compress = "int8"; }), line("--compress int8"));
-  CHECK_THAT(refused([](JobOptions& job) { job.replicas = 1; }), line("--replicas"));
-  CHECK_THAT(refused([](JobOptions& job) { job.max_restarts = 1; }), line("--max-restarts"));
+  CHECK_THAT(refused([](JobOptions& job) {
+               job.table_consistency = "asp";
+               job.max_restarts = 1;
+             }),
+             line("--max-restarts 1 with --table-consistency asp"));
+  CHECK_THAT(refused([](JobOptions& job) { job.min_workers = 1; }), line("--elastic"));
   CHECK_THAT(refused([](JobOptions& job) {
                job.checkpoint_every = 1;
                job.table_admit = "2";
@@ -396,4 +401,35 @@ TEST_CASE("options that tables do not have are refused by name") {
   without.table_lr = 0.1;
   CHECK_THAT(test::error_of(ErrorKind::usage, [&] { run_job(without); }),
              Contains("--table-lr 0.1: --model mlp:16-16-4 has no table"));
+}
+
+TEST_CASE("servers of tables have followers, and what these and the step before take") {
+  const auto links = GENERATE(values({Links::in_process, Links::shm, Links::tcp}));
+  const auto rule = GENERATE(values<std::string>({"sgd", "adagrad", "rowwise-adagrad", "adam", "ftrl"}));
+  JobOptions job = small_job();
+  job.table_optimizer = rule;
+  job.table_type = rule == "adam" ? "bf16" : "f32";
+  job.strategy = "ps";
+  job.workers = 2;
+  job.servers = 2;
+  if (links == Links::tcp) job.transport = "tcp";
+  CAPTURE(rule, int(links));
+  const JobRun alone = run_job(job, links);
+  job.recovery = "servers";
+  job.max_restarts = 1;
+  const JobRun followed = run_job(job, links, nullptr, {0}, true);
+  CHECK((followed.workers[0].model == alone.workers[0].model));
+  CHECK(followed.servers_received == alone.servers_received);
+  CHECK(followed.servers_sent == alone.servers_sent);
+  CHECK(followed.servers_replicated == followed.servers_received);
+  REQUIRE(followed.server_peaks.size() == 4);
+  const TableLayout table{.width = 4, .most_keys = 3 * 5};
+  for (std::size_t server = 0; server < 4; ++server)
+    for (const auto& [category, predicted] : followed.predicted.each_server_memory.at(server % 2)) {
+      if (category == Category::communication && (links == Links::in_process || server >= 2)) continue;
+      CAPTURE(server, to_string(category));
+      CHECK(followed.server_peaks[server].at(category) == predicted);
+      const std::uint64_t old = category == Category::parameters ? optim::old_row_bytes(table, 2) : 0;
+      CHECK(alone.predicted.each_server_memory.at(server % 2).at(category) + old == predicted);
+    }
 }

@@ -1,9 +1,12 @@
+#include <algorithm>
+#include <cstring>
 #include <deque>
 #include <map>
 #include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <psring/tests/simulate/bugs.h>
 
@@ -120,6 +123,49 @@ class DoubleUpdates final : public Through {
   Pushes& pushes_;
 };
 
+/// The bug: gradients of rows that are repeated after their update are added to the worker's next ones.
+class DoubleRows final : public Through {
+ public:
+  using Place = std::tuple<std::uint32_t, std::uint64_t, std::uint32_t>;
+  using Repeated = std::map<Place, std::vector<float>>;
+  DoubleRows(net::Transport& inner, Pushes& pushes, Repeated& repeated)
+      : Through(inner), pushes_(pushes), repeated_(repeated) {}
+
+  std::optional<Message> receive(Moment deadline) override {
+    std::optional<Message> message = Through::receive(deadline);
+    if (!message || message->header.type != FrameType::rows_push || message->header.dtype != DType::f32) return message;
+    const FrameHeader& header = message->header;
+    const Place place{header.unit, header.begin, header.sender_rank};
+    const auto own = std::make_shared<std::vector<float>>(message->payload.size() / sizeof(float));
+    std::memcpy(own->data(), message->payload.data(), message->payload.size());
+    if (pushes_.is_late(header)) {
+      repeated_[place] = *own;
+      return message;
+    }
+    const std::vector<float> again = std::exchange(repeated_[place], {});
+    for (std::size_t i = 0; i < std::min(again.size(), own->size()); ++i) (*own)[i] += again[i];
+    message->payload = std::as_bytes(std::span(*own));
+    message->holder = own;
+    return message;
+  }
+
+ private:
+  Pushes& pushes_;
+  Repeated& repeated_;
+};
+
+class DoubleRowUpdating final : public view::ServerLinks {
+ public:
+  explicit DoubleRowUpdating(std::size_t workers) : pushes_(workers) {}
+  std::unique_ptr<net::Transport> wrap(net::Transport& transport, Peer /*self*/) override {
+    return std::make_unique<DoubleRows>(transport, pushes_, repeated_);
+  }
+
+ private:
+  Pushes pushes_;
+  DoubleRows::Repeated repeated_;
+};
+
 class DoubleUpdating final : public view::ServerLinks {
  public:
   explicit DoubleUpdating(std::size_t pushes) : pushes_(pushes) {}
@@ -136,6 +182,7 @@ class DoubleUpdating final : public view::ServerLinks {
 std::unique_ptr<view::ServerLinks> make_buggy(Bug bug, const JobOptions& job, std::size_t pushes) {
   if (bug == Bug::early_answers && job.replicas > 0) return std::make_unique<EarlyAnswering>(job.servers);
   if (bug == Bug::double_updates && job.consistency == "bsp") return std::make_unique<DoubleUpdating>(pushes);
+  if (bug == Bug::double_rows && job.consistency == "bsp") return std::make_unique<DoubleRowUpdating>(job.workers);
   return nullptr;
 }
 

@@ -13,6 +13,7 @@ enum class Bug : std::uint8_t {
   none,
   early_answers,   ///< answers leave before the follower has what they are due to
   double_updates,  ///< a push that is repeated after its update goes into the next one, too
+  double_rows,     ///< the same for gradients of rows
   lent_buffers,    ///< messages that a process keeps occupy their links' buffers
 };
 

@@ -52,6 +52,17 @@ class Draw {
   std::mt19937_64 random_;
 };
 
+/// A model with a table, whose rows are at servers.
+void take_tables(Draw& draw, JobOptions& job, bool servers) {
+  job.model = "dlrm:dense=2,features=3,dim=4,bottom=6-4,top=6-1";
+  job.data = "criteo-like:samples=24";
+  job.table_optimizer = draw.of(std::array{"sgd", "adagrad", "rowwise-adagrad", "adam", "ftrl"});
+  job.table_lr = 0.1;
+  job.table_type = draw.of(std::array{"f32", "bf16"});
+  if (!servers) job.servers = 1 + draw.below(3);
+  if (job.strategy == "zero2") job.accumulate = 1;
+}
+
 JobOptions draw_job(Draw& draw, bool crashes) {
   const Way& way = crashes && draw.below(4) > 0 ? kWays[draw.below(kExact)] : draw.of(kWays);
   const bool servers = way.strategy.starts_with("ps");
@@ -72,14 +83,18 @@ JobOptions draw_job(Draw& draw, bool crashes) {
   if (clips && !(asynchronous && at_owner)) job.clip_norm = 0.5;
   if (accumulates && !(asynchronous && at_owner)) job.accumulate = 2;
   job.global_batch = 2 * job.workers;
+  const bool tables = (way.strategy == "ps" && way.optimizer_on == "server") || way.strategy == "ddp" ||
+                      way.strategy == "zero1" || way.strategy == "zero2";
+  const bool with_tables = tables && !(crashes && asynchronous) && draw.below(3) == 0;
+  if (with_tables) take_tables(draw, job, servers);
   job.steps = 3;
   job.seed = 7;
   job.overlap = false;  // a thread of the group's own would be one that the network does not know of
   if (crashes) {
     job.max_restarts = 100;
-    job.recovery = way.recovery;
+    job.recovery = with_tables && !servers ? "checkpoint" : way.recovery;
     const bool followed = servers && !asynchronous && way.optimizer_on == "server";
-    const bool exact = followed || way.recovery == "workers";
+    const bool exact = (followed || way.recovery == "workers") && !with_tables;
     if (exact && job.workers > 1 && draw.below(4) == 0) {
       job.min_workers = 1;
       job.max_restarts = draw.below(2);
@@ -135,13 +150,14 @@ std::string to_string(const Scenario& scenario) {
   const auto& trouble = scenario.network.trouble;
   std::string text = fmt::format(
       "--strategy {} --consistency {} --optimizer-on {} --workers {} ({}) --servers {} --replicas {} --optimizer {} "
-      "--clip-norm {} --accumulate {} --algorithm {}; {}, {} bytes in a link; dropped {}, doubled {}, changed {}, up "
+      "--clip-norm {} --accumulate {} --algorithm {} --model {} --table-optimizer {} --table-type {}; {}, {} bytes in "
+      "a link; dropped {}, doubled {}, changed {}, up "
       "to {} "
       "us late",
       job.strategy, job.consistency, job.optimizer_on, job.workers, job.min_workers, job.servers, job.replicas,
-      job.optimizer, job.clip_norm, job.accumulate, job.algorithm, net::to_string(scenario.network.link),
-      scenario.network.link_bytes, trouble.drop, trouble.duplicate, trouble.corrupt,
-      trouble.extra_delay.count() / 1000);
+      job.optimizer, job.clip_norm, job.accumulate, job.algorithm, job.model, job.table_optimizer, job.table_type,
+      net::to_string(scenario.network.link), scenario.network.link_bytes, trouble.drop, trouble.duplicate,
+      trouble.corrupt, trouble.extra_delay.count() / 1000);
   for (const net::SimulatedNetwork::Death& crash : scenario.network.deaths)
     text +=
         fmt::format("; {} crashes at {:.6f} s", net::to_string(scenario.network.peers[crash.place]), seconds(crash.at));

@@ -48,8 +48,12 @@ std::string wrong(const JobOptions& job, const SimulatedRun& run, const Simulate
     if (quiet != nullptr && !same(run.workers[rank].parameters, quiet->workers[rank].parameters, apart))
       return fmt::format("worker {} ended with other parameters than where nothing goes wrong", rank);
   }
-  for (std::size_t rank = 0; rank < run.servers.size(); ++rank)
+  for (std::size_t rank = 0; rank < run.servers.size(); ++rank) {
     if (std::string text = wrong_with_server(job, run, rank); !text.empty()) return text;
+    const bool compared = quiet != nullptr && rank < quiet->servers.size() && run.servers[rank].lived;
+    if (compared && run.servers[rank].rows != quiet->servers[rank].rows)
+      return fmt::format("server {} ended with other rows than where nothing goes wrong", rank);
+  }
   return "";
 }
 

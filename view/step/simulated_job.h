@@ -71,6 +71,7 @@ struct SimulatedRun {
     std::uint64_t version = 0;
     std::uint64_t most_lag = 0;
     std::vector<std::byte> state;  ///< if the server has a follower, or is one
+    std::vector<std::byte> rows;   ///< the records of tables, by ascending hashed key
     friend bool operator==(const Server&, const Server&) = default;
   };
   std::vector<Worker> workers;

@@ -98,7 +98,7 @@ class SimulatedServer final : public SimulatedRole {
   }
 
   void record() {
-    SimulatedRun::Server mine{.lived = true, .version = shard_->version(), .most_lag = 0, .state = {}};
+    SimulatedRun::Server mine{.lived = true, .version = shard_->version(), .most_lag = 0, .state = {}, .rows = {}};
     for (const server::StalenessRecord& of : shard_->staleness()) mine.most_lag = std::max(mine.most_lag, of.most_lag);
     if (job_.replicas > 0) {
       shard_->begin_epoch(workers_);
@@ -107,6 +107,11 @@ class SimulatedServer final : public SimulatedRole {
       for (const net::Outgoing& frame : frames)
         mine.state.insert(mine.state.end(), frame.payload.begin(), frame.payload.end());
     }
+    for (const optim::TablePart& table : shard_->tables().state())
+      for (const std::uint32_t row : table.rows->in_order()) {
+        const std::byte* const record = table.rows->records().record(row);
+        mine.rows.insert(mine.rows.end(), record, record + table.rows->record_bytes());
+      }
     simulation_.run.servers[link_.rank()] = std::move(mine);
   }
 

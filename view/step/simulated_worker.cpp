@@ -78,7 +78,7 @@ class SimulatedWorker final : public SimulatedRole {
                               {.memory = memory_,
                                .clock = clock_,
                                .events = stream.events(),
-                               .transport = strategy.servers ? &split.others() : nullptr,
+                               .transport = strategy.has_servers() ? &split.others() : nullptr,
                                .group = mesh ? mesh->data.get() : group,
                                .mesh = mesh ? &*mesh : nullptr},
                               hooks());

@@ -1,3 +1,4 @@
+#include <psring/common/proc/fault.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/worker/servers/server_bytes.h>
 
@@ -14,6 +15,10 @@ std::uint64_t pushed_bytes(const Layout& layout, std::size_t unit, std::size_t s
 
 std::uint64_t pulled_bytes(const Layout& layout, std::size_t unit, std::size_t server, DType type) {
   return layout.owned(unit, server) * size_bytes(type);
+}
+
+bool only_sockets(const JobOptions& job) {
+  return job.transport == "tcp" || !job.link.empty() || frame_faults(job.fault, job.seed, {}).has_value();
 }
 
 }  // namespace psring::worker

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include <psring/common/base/layout.h>
+#include <psring/common/proc/job.h>
 
 namespace psring::optim {
 class Codec;
@@ -17,5 +18,9 @@ std::uint64_t pushed_bytes(const Layout& layout, std::size_t unit, std::size_t s
 
 /// The bytes of payload that one pull of a unit, in elements of the type, receives from a server.
 std::uint64_t pulled_bytes(const Layout& layout, std::size_t unit, std::size_t server, DType type);
+
+/// True if servers never have access to the memory of workers in other processes, whatever the hosts: frames take
+/// sockets.
+bool only_sockets(const JobOptions& job);
 
 }  // namespace psring::worker

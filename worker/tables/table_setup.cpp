@@ -34,8 +34,6 @@ std::vector<Refused> refused_by_owners(const JobOptions& job) {
       {optim::compresses(job.compress), "--compress " + job.compress, "gradients of rows travel as they are"},
       {job.local_reduce, "--local-reduce", "each worker pushes its own rows"},
       {job.server_device == "cuda", "--server-device cuda", "rows are updated on the host"},
-      {job.replicas > 0, "--replicas", "followers have no rows"},
-      {!job.fault.empty(), "--fault", "lost frames of rows are not sent again"},
   };
 }
 
@@ -102,8 +100,10 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
       {job.device == "cuda", "--device cuda", "rows are read on the host"},
       {job.tensor > 1, fmt::format("--tensor {}", job.tensor), "each worker reads whole rows"},
       {job.pipeline > 1, fmt::format("--pipeline {}", job.pipeline), "each worker reads whole rows"},
-      {job.max_restarts > 0, "--max-restarts", "rows are not kept for a restart"},
       {job.min_workers > 0, "--elastic", "rows are not kept for fewer workers"},
+      {job.max_restarts > 0 && each_push_of_rows,
+       fmt::format("--max-restarts {} with --table-consistency {}", job.max_restarts, job.row_consistency()),
+       "the job continues from one step of all workers"},
       {checkpoints && rules.admits(), of_checkpoints + " with --table-admit " + job.table_admit,
        "a checkpoint has no counters of keys without rows"},
       {checkpoints && each_push_of_rows, of_checkpoints + " with --table-consistency " + job.row_consistency(),
@@ -129,6 +129,9 @@ void check_program_tables(const JobOptions& job) {
        "rows are updated once for all workers of a step"},
       {job.checkpoint_every > 0, "--checkpoint-every", "a checkpoint has no rows of programs"},
       {!job.resume.empty(), "--resume", "a checkpoint has no rows of programs"},
+      {job.replicas > 0, "--replicas", "a program's steps with rows are not repeated"},
+      {job.max_restarts > 0, "--max-restarts", "a program's steps with rows are not repeated"},
+      {!job.fault.empty(), "--fault", "a program's steps with rows are not repeated"},
       {job.optimizer_on == "worker", "--optimizer-on worker", "servers update rows"},
       {job.server_threads > 1, fmt::format("--server-threads {}", job.server_threads), "one thread updates rows"},
       {job.clip_norm > 0, "--clip-norm", "gradients of rows are not clipped"},

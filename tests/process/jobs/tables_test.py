@@ -4,6 +4,7 @@ import json
 import pathlib
 import random
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -185,15 +186,68 @@ class Tables(ProgramTest):
         self.assert_done(self.train(*job, "--out", "whole"))
         self.assertEqual(self.model("run"), self.model("whole"))
 
+    def all_rules(self):
+        """Each rule and type of rows, with the model that one process trains."""
+        for rule in ("sgd", "adagrad", "rowwise-adagrad", "adam", "ftrl"):
+            for dtype in ("f32", "bf16"):
+                flags = [*JOB[:6], "--steps", 8, "--seed", 3, "--table-optimizer", rule, "--table-lr", 0.05, "--table-type", dtype]
+                self.assert_done(self.train("--strategy", "single", "--virtual-workers", 2, *flags, "--out", "single"))
+                yield flags, self.model("single")
+                shutil.rmtree(self.folder / "single")
+
+    def survives(self, flags, wanted, *more):
+        """The job ends with these bits; its result."""
+        result = self.train("--workers", 2, *flags, *more, "--out", "run")
+        self.assert_done(result)
+        self.assertEqual(self.model("run"), wanted, more)
+        for check in self.summary("run").get("bytes", []) + [{"measured": memory["peak"], "predicted": memory["predicted"]}
+                                                     for memory in self.summary("run")["memory"] if memory.get("predicted") is not None]:
+            self.assertEqual(check["measured"], check["predicted"], check)
+        shutil.rmtree(self.folder / "run")
+        return result
+
+    def test_frames_that_are_lost_doubled_overtaken_and_changed(self):
+        frames = " ".join(f"{kind}:{role}:*=5%" for kind in ("drop", "duplicate", "reorder", "corrupt") for role in ("worker", "server"))
+        for flags, wanted in self.all_rules():
+            for strategy in ("ps", "hybrid"):
+                self.survives(flags, wanted, "--strategy", strategy, "--servers", 2, "--fault", frames)
+        self.survives(flags, wanted, "--strategy", "ps-colocated", "--fault", "slow:worker:1=2x")
+        self.assert_refused(self.train("--strategy", "ps-colocated", "--workers", 2, *JOB, "--fault", "drop:worker:0=1%"), 2, "no frames are sent")
+
+    def test_processes_that_are_lost(self):
+        ps = ["--strategy", "ps", "--servers", 2, "--max-restarts", 3, "--heartbeat-timeout", 2]
+        saves = ["--checkpoint-every", 3, "--max-restarts", 3, "--heartbeat-timeout", 2]
+        for flags, wanted in self.all_rules():
+            result = self.survives(flags, wanted, *ps, "--replicas", 1, "--fault", "kill:server:0@step=3 kill:worker:1@step=5")
+            self.assertIn("the replica of server 0 takes its place", result.out)
+            self.assertNotIn("begins again", result.out)
+            result = self.survives(flags, wanted, *ps, "--fault", "kill:worker:0@step=4", "--transport", "tcp")
+            self.assertNotIn("begins again", result.out)
+        self.survives(flags, wanted, *ps, "--replicas", 1)
+        self.survives(flags, wanted, *ps, "--replicas", 1, "--fault", "kill:server:3@step=4 duplicate:worker:*=2% drop:server:*=2%")
+        for strategy, fault in ((["ps", "--servers", 2], "kill:server:1@step=5"), (["ps-colocated"], "kill:worker:1@step=5"),
+                                (["hybrid", "--servers", 2], "kill:worker:0@step=5"), (["hybrid", "--servers", 2], "kill:server:0@step=5"),
+                                (["hybrid-colocated"], "kill:worker:1@step=5"), (["zero2", "--servers", 2], "kill:server:1@step=5")):
+            result = self.survives(flags, wanted, "--strategy", *strategy, *saves, "--fault", fault)
+            self.assertIn("the job begins again with step 3, ", result.out)
+        sweeps = [*flags, "--table-ttl", 2, "--table-sweep", 2]
+        self.assert_done(self.train("--strategy", "single", "--virtual-workers", 2, *sweeps, "--out", "single-sweeps"))
+        result = self.survives(sweeps, self.model("single-sweeps"), "--strategy", "ps", "--servers", 2, *saves, "--fault", "kill:worker:1@step=5")
+        self.assertIn("the job begins again with step 3, ", result.out)
+        self.assertEqual(self.train("--strategy", "ps", "--workers", 2, *flags, "--fault", "kill:server:0@step=3").status, 4)
+
     def test_what_tables_do_not_have_is_refused(self):
-        for flags in (["--consistency", "asp", "--table-consistency", "bsp"], ["--consistency", "asp", "--remedy", "scale-lr"], ["--compress", "int8"], ["--replicas", 1], ["--max-restarts", 1], ["--elastic", "1:2"],
-                      ["--live", "127.0.0.1:0"], ["--fault", "kill:worker:0@step=1"],
+        for flags in (["--consistency", "asp", "--table-consistency", "bsp"], ["--consistency", "asp", "--remedy", "scale-lr"], ["--compress", "int8"], ["--elastic", "1:2"],
+                      ["--live", "127.0.0.1:0"], ["--consistency", "asp", "--max-restarts", 1], ["--table-consistency", "ssp:1", "--max-restarts", 1],
                       ["--optimizer-on", "worker"], ["--local-reduce"], ["--backup-workers", 1], ["--servers", "mixed:1"],
                       ["--compute", "sleep:1ms"], ["--aggregate", "median"], ["--precision", "f16"]):
             result = self.train("--strategy", "ps", "--workers", 2, *JOB, *flags)
             self.assertEqual(result.status, 2, result)
             self.assertIn("has tables, and --", result.err, flags)
             self.assertEqual(len(result.err.splitlines()), 1, result.err)
+        for flags in (["--strategy", "hybrid"], ["--strategy", "ps", "--table-ttl", 4], ["--strategy", "ps", "--table-admit", 2]):
+            result = self.train(*flags, "--workers", 2, *JOB, "--replicas", 1)
+            self.assert_refused(result, 2, "--replicas 1: such a job continues from checkpoints")
         for strategy in ("ddp-naive", "zero3", "ps-zero3", "dp"):
             self.assert_refused(self.train("--strategy", strategy, "--workers", 2, *JOB), 2, f"--strategy {strategy} is refused")
         for command in ("plan", "memory", "step"):

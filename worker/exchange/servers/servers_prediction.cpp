@@ -23,7 +23,7 @@ OwnedElements owned_by(const Layout& layout, std::size_t server) {
 std::optional<std::uint64_t> answer_copies(const Plan& plan, const OwnedElements& owned) {
   const JobOptions& job = plan.job;
   if (plan.consistency.exact() || job.optimizer_on != "server" || plan.remedy.keeps_answers()) return 0;
-  const bool none_shares = job.transport == "tcp" || !job.link.empty();
+  const bool none_shares = only_sockets(job);
   if (!none_shares && (!plan.place.one_host || plan.layout.gradient_type != plan.layout.parameter_type))
     return std::nullopt;
   const std::size_t own = owned.server >= job.standalone_servers() ? 1 : 0;  // of the same process

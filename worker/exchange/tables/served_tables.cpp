@@ -5,10 +5,12 @@
 
 #include <psring/common/base/text/error.h>
 #include <psring/common/proc/job.h>
+#include <psring/optim/rows/old_rows.h>
 #include <psring/worker/data/key_counts.h>
 #include <psring/worker/exchange/tables/local_tables.h>
 #include <psring/worker/exchange/tables/table_batch.h>
 #include <psring/worker/servers/ps_client.h>
+#include <psring/worker/servers/server_bytes.h>
 
 namespace psring::worker {
 namespace {
@@ -109,8 +111,7 @@ namespace {
 /// depends on the hosts of the processes, or on what evaluations read, because a worker trains no key of the server.
 std::optional<std::uint64_t> answer_bytes(const Plan& plan, TableId table, const KeyCounts& counts,
                                           std::size_t server) {
-  if (plan.job.transport != "tcp" && plan.job.link.empty())
-    return plan.place.one_host ? std::optional<std::uint64_t>(0) : std::nullopt;
+  if (!only_sockets(plan.job)) return plan.place.one_host ? std::optional<std::uint64_t>(0) : std::nullopt;
   for (std::size_t worker = 0; worker < plan.workers; ++worker)
     if (counts.pulled(table, worker, server) == 0) return std::nullopt;
   const TableLayout& layout = plan.layout.tables[table];
@@ -155,6 +156,8 @@ void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
     for (std::size_t owner = 0; owner < servers.size(); ++owner) {
       for (const auto& [category, bytes] : row_memory(layout, *plan_.rows.rule, counts.most(table, owner)))
         servers[owner][category] += bytes;
+      if (optim::keeps_old_rows(plan_.job))
+        servers[owner][Category::parameters] += optim::old_row_bytes(layout, plan_.workers);
       const std::optional<std::uint64_t> answers = answer_bytes(plan_, table, counts, owner);
       known = known && answers.has_value();
       servers[owner][Category::communication] +=
