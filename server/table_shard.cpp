@@ -127,7 +127,7 @@ TableShard::PulledFrame TableShard::read_keys(const Table& table, const Piece& p
          steps * table.layout.most_keys, steps);
   if (count == 0 && header.range() != piece.buckets)
     fail(ErrorKind::protocol, "a {} without keys, of a part of a piece", to_string(header.type));
-  PulledFrame pulled{header.range(), std::vector<std::uint64_t>(count), {}, std::nullopt};
+  PulledFrame pulled{header.range(), std::vector<std::uint64_t>(count), {}, {}, std::nullopt};
   std::vector<std::uint64_t>& keys = pulled.keys;
   if (count > 0) std::memcpy(keys.data(), bytes.data(), count * sizeof(std::uint64_t));
   for (std::size_t i = 0; i < count; ++i) {
@@ -178,6 +178,7 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
   WaitingRows pull{.asked = header,
                    .keys = {},
                    .own_keys = {},
+                   .places = {},
                    .memory = message.reply_space,
                    .holder = message.reply_holder,
                    .reads = reads};
@@ -185,7 +186,10 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
     pull.own_keys = std::move(pulled.keys);
     pull.keys = pull.own_keys;
   } else {
-    pull.keys = keep(piece, header, at, std::move(pulled)).keys;
+    PulledFrame& kept = keep(piece, header, at, std::move(pulled));
+    kept.places.resize(count, optim::RowIndex::kNoRow);
+    pull.keys = kept.keys;
+    pull.places = kept.places;
   }
   if (is_unpaired(header)) begin_unpaired(table);
   own.keys += count;
@@ -256,7 +260,10 @@ net::Outgoing TableShard::answer_to_pull(const Table& table, const Piece& piece,
   header.version = pull.asked.version;
   header.dtype = layout.type;
   const Elements out(pull.memory.data(), pull.keys.size() * layout.width, layout.type);
-  is_old(piece, pull.asked) ? table.rows->read_before(piece.old, pull.keys, out) : table.rows->read(pull.keys, out);
+  if (is_old(piece, pull.asked))
+    table.rows->read_before(piece.old, pull.keys, out);
+  else
+    table.rows->read(pull.keys, out, pull.places);
   return {pull.asked.sender(), header, out.bytes()};
 }
 
@@ -329,8 +336,10 @@ void TableShard::update(Table& table, Piece& piece, Range workers, Answers& answ
   for (std::size_t worker = workers.begin; worker < workers.end; ++worker)
     for (const PulledFrame& frame : piece.workers[worker].front().frames) {
       const auto bytes = frame.gradients->payload.last(frame.keys.size() * table.layout.row_bytes());
-      gradients[worker].push_back(
-          {frame.keys, {bytes.data(), frame.keys.size() * table.layout.width, table.layout.type}, frame.counts});
+      gradients[worker].push_back({frame.keys,
+                                   {bytes.data(), frame.keys.size() * table.layout.width, table.layout.type},
+                                   frame.counts,
+                                   frame.places});
     }
   const std::uint64_t step = piece.version / (options_.workers / workers.size());
   const std::optional<float> lr = piece.workers[workers.begin].front().lr;

@@ -89,6 +89,7 @@ class TableShard {
     Range buckets;
     std::vector<std::uint64_t> keys;
     std::vector<std::uint32_t> counts;  ///< occurrences of each key, if a rule counts them
+    std::vector<std::uint32_t> places;  ///< of the rows, as they were read
     std::optional<net::Message> gradients;
   };
   /// A worker's frames of one step for one piece.
@@ -103,6 +104,7 @@ class TableShard {
     net::FrameHeader asked;
     std::span<const std::uint64_t> keys;
     std::vector<std::uint64_t> own_keys;  ///< of a pull for reading
+    std::span<std::uint32_t> places;      ///< of the rows, to be written; empty for a pull for reading
     std::span<std::byte> memory;          ///< for the answer, the worker's own if this server has access to it
     std::shared_ptr<const void> holder;   ///< keeps that memory mapped
     bool reads = false;                   ///< no gradients follow

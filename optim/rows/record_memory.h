@@ -47,6 +47,10 @@ class RecordMemory {
   /// Records that ever were in use at once: those in use have numbers below.
   std::size_t used() const { return rows_; }
   bool is_free(std::uint32_t row) const { return header(row).updates == 0; }
+  /// Is this the record of a key?
+  bool holds(std::uint32_t row, std::uint64_t key) const {
+    return row < rows_ && header(row).key == key && !is_free(row);
+  }
   /// Adds a zeroed record, and returns its number. The record is free until its header counts an update. Throws data if
   /// the limit is reached.
   std::uint32_t add();
@@ -63,7 +67,12 @@ class RecordMemory {
   std::span<const std::byte> records(std::size_t first, std::size_t count) const {
     return {memory_.data() + first * stride_, count * stride_};
   }
-  void prefetch(std::uint32_t row) const { __builtin_prefetch(at(row)); }
+  void prefetch(std::uint32_t row) const {
+    constexpr std::size_t kLine = 64;
+    const std::byte* const record = at(row);
+    for (std::size_t byte = 0; byte < stride_; byte += kLine) __builtin_prefetch(record + byte);
+    __builtin_prefetch(record + stride_ - 1);  // a record may begin in the middle of a line
+  }
 
  private:
   std::byte* at(std::uint32_t row) const { return memory_.data() + row * stride_; }

@@ -62,7 +62,10 @@ class RowwiseAdagrad final : public RowRule {
  private:
   static float mean_square(const float* g, std::size_t width) {
     float lanes[8] = {};
-    for (std::size_t i = 0; i < width; ++i) lanes[i % 8] += g[i] * g[i];
+    std::size_t at = 0;
+    for (; at + 8 <= width; at += 8)
+      for (std::size_t lane = 0; lane < 8; ++lane) lanes[lane] += g[at + lane] * g[at + lane];
+    for (std::size_t i = at; i < width; ++i) lanes[i - at] += g[i] * g[i];
     float sum = 0;
     for (const float lane : lanes) sum += lane;
     return sum / static_cast<float>(width);

@@ -10,6 +10,9 @@
 namespace psring::optim {
 namespace {
 
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kRowsAhead = 16;
+
 /// Walks through the keys of one worker, list by list.
 class Cursor {
  public:
@@ -18,6 +21,14 @@ class Cursor {
   std::uint64_t key() const { return lists_[list_].keys[at_]; }
   ConstElements gradient() const { return lists_[list_].gradients.subspan(at_ * width_, width_); }
   std::uint32_t count() const { return lists_[list_].counts.empty() ? 1 : lists_[list_].counts[at_]; }
+  std::uint32_t place() const { return lists_[list_].places.empty() ? RowIndex::kNoRow : lists_[list_].places[at_]; }
+  /// Begins to fetch the gradients of a later key: another processor has written them.
+  void prefetch() const {
+    const ConstElements all = lists_[list_].gradients;
+    const std::size_t row_bytes = width_ * size_bytes(all.type());
+    const std::byte* const row = all.data() + (at_ + kRowsAhead) * row_bytes;
+    for (std::size_t byte = 0; byte < row_bytes; byte += kLine) __builtin_prefetch(row + byte);
+  }
   void next() {
     if (++at_ < lists_[list_].keys.size()) return;
     ++list_;
@@ -35,6 +46,33 @@ class Cursor {
   std::size_t list_ = 0;
   std::size_t at_ = 0;
 };
+
+/// Writes what `of` makes of each value. Rows are short: calls of memcpy, and tests for overlap, would take most of the
+/// time. REQUIRES: `from` and `to` are equal, or do not overlap.
+inline void transform(const float* from, std::size_t count, float* to, const auto& of) {
+  constexpr std::size_t kLanes = 8;
+  std::size_t at = 0;
+  for (; at + kLanes <= count; at += kLanes) {
+    float lanes[kLanes];
+    std::memcpy(lanes, from + at, sizeof lanes);
+    for (float& lane : lanes) lane = of(lane);
+    std::memcpy(to + at, lanes, sizeof lanes);
+  }
+  for (; at < count; ++at) to[at] = of(from[at]);
+}
+inline void copy_floats(const float* from, std::size_t count, float* to) {
+  transform(from, count, to, [](float value) { return value; });
+}
+
+/// Writes a gradient times `factor` to `out`.
+void scale(ConstElements gradient, float factor, std::span<float> out) {
+  const float* from = out.data();
+  if (gradient.type() == DType::f32)
+    from = reinterpret_cast<const float*>(gradient.data());
+  else
+    convert(gradient, Elements(out));
+  transform(from, out.size(), out.data(), [factor](float value) { return value * factor; });
+}
 
 }  // namespace
 
@@ -77,21 +115,37 @@ TableRows::TableRows(const Options& options, MemoryLedger& ledger)
   if (options.rules.admits()) counters_ = std::make_unique<RowCounters>(options.rules, options.most_bytes, ledger);
 }
 
-void TableRows::read(std::span<const std::uint64_t> keys, Elements out) const {
+void TableRows::read(std::span<const std::uint64_t> keys, Elements out, std::span<std::uint32_t> places) const {
   const std::size_t width = options_.width;
   check(out.size() == keys.size() * width, "{} values for {} rows of {}", out.size(), keys.size(), width);
-  std::uint32_t rows[kAtOnce];
+  // Two parts take turns: the rows of one are fetched while the places of the next are searched for.
+  std::uint32_t found[2 * kAtOnce];
+  const auto part_at = [&](std::size_t begin) {
+    return keys.subspan(begin, std::min(kAtOnce, keys.size() - std::min(begin, keys.size())));
+  };
+  const auto find = [&](std::size_t begin) {
+    const auto part = begin < keys.size() ? part_at(begin) : std::span<const std::uint64_t>();
+    const std::span<std::uint32_t> rows(found + begin % (2 * kAtOnce), part.size());
+    index_.find(part, rows);
+    for (const std::uint32_t row : rows)
+      if (row != RowIndex::kNoRow) records_.prefetch(row);
+  };
   std::vector<float> initial(width);
+  find(0);
   for (std::size_t begin = 0; begin < keys.size(); begin += kAtOnce) {
-    const auto part = keys.subspan(begin, std::min(kAtOnce, keys.size() - begin));
-    index_.find(part, std::span(rows, part.size()));
-    for (std::size_t i = 0; i < part.size(); ++i)
-      if (rows[i] != RowIndex::kNoRow) records_.prefetch(rows[i]);
+    find(begin + kAtOnce);
+    const auto part = part_at(begin);
+    const std::span<const std::uint32_t> rows(found + begin % (2 * kAtOnce), part.size());
+    if (!places.empty()) std::ranges::copy(rows, places.begin() + static_cast<std::ptrdiff_t>(begin));
     for (std::size_t i = 0; i < part.size(); ++i) {
       const Elements to = out.subspan((begin + i) * width, width);
+      for (std::size_t byte = 0; byte < to.size_bytes(); byte += kLine)
+        __builtin_prefetch(to.data() + kRowsAhead * to.size_bytes() + byte, 1);
       if (rows[i] == RowIndex::kNoRow) {
         if (!options_.rules.zero) initial_row(options_.init, options_.seed, options_.number, part[i], initial);
         convert(initial, to);
+      } else if (to.type() == DType::f32) {
+        copy_floats(records_.values(rows[i]), width, reinterpret_cast<float*>(to.data()));
       } else {
         convert(std::span<const float>(records_.values(rows[i]), width), to);
       }
@@ -131,15 +185,25 @@ void TableRows::update(const Update& update, std::span<const std::vector<RowGrad
     if (!any) break;
     const std::span<float> sum = gradients_.subspan(keys_.size() * width, width);
     std::uint32_t count = 0;
-    bool first = true;
+    std::uint32_t place = RowIndex::kNoRow;
+    std::size_t workers_with_key = 0;
+    ConstElements first;
     for (Cursor& cursor : cursors) {
       if (cursor.done() || cursor.key() != least) continue;
-      first ? convert(cursor.gradient(), Elements(sum)) : add(Elements(sum), cursor.gradient());
-      first = false;
+      cursor.prefetch();
+      if (++workers_with_key == 1) {
+        first = cursor.gradient();
+        place = cursor.place();
+      } else {
+        if (workers_with_key == 2) convert(first, Elements(sum));
+        add(Elements(sum), cursor.gradient());
+      }
       count += cursor.count();
       cursor.next();
     }
-    multiply(Elements(sum), factor);
+    scale(workers_with_key == 1 ? first : ConstElements(sum), factor, sum);
+    if (place < records_.used()) records_.prefetch(place);
+    rows_[keys_.size()] = place;
     keys_.push_back(least);
     counts_.push_back(options_.rules.counts() ? count : 1);
     if (keys_.size() == kAtOnce) apply(update, old);
@@ -170,6 +234,25 @@ void TableRows::sweep(std::uint64_t updates) {
   }
   index_.erase(left);
   if (counters_) counters_->sweep(updates, index_);
+}
+
+/// Finds the rows of keys_. A place in rows_ is right if the record there has the key: else the row is new, or it has
+/// left, or another worker has made it since.
+void TableRows::find_rows() {
+  std::uint64_t keys[kAtOnce];
+  std::uint32_t rows[kAtOnce];
+  std::size_t places[kAtOnce];
+  std::size_t unknown = 0;
+  for (std::size_t i = 0; i < keys_.size(); ++i) {
+    if (records_.holds(rows_[i], keys_[i])) continue;
+    keys[unknown] = keys_[i];
+    places[unknown++] = i;
+  }
+  index_.find({keys, unknown}, {rows, unknown});
+  for (std::size_t i = 0; i < unknown; ++i) {
+    rows_[places[i]] = rows[i];
+    if (rows[i] != RowIndex::kNoRow) records_.prefetch(rows[i]);
+  }
 }
 
 /// Drops the keys of keys_ that have no row and get none, with their gradients.
@@ -226,7 +309,8 @@ void TableRows::apply(const Update& update, OldRows* old) {
   const std::size_t width = options_.width;
   const RowRule& rule = *options_.rule;
   const std::size_t each = rule.slot_width(width);
-  index_.find(keys_, std::span(rows_).first(keys_.size()));
+  const std::size_t slots = rule.slots();
+  find_rows();
   if (counters_) admit(update.count);
   const std::size_t rows = keys_.size();
   for (std::size_t i = 0; i < rows; ++i) {
@@ -236,24 +320,23 @@ void TableRows::apply(const Update& update, OldRows* old) {
   }
   for (std::size_t i = 0; i < rows; ++i) {
     const float* from = records_.values(rows_[i]);
-    std::copy_n(from, width, values_.data() + i * width);
+    copy_floats(from, width, values_.data() + i * width);
     from += width;
-    for (std::size_t slot = 0; slot < rule.slots(); ++slot, from += each)
-      std::copy_n(from, each, state_[slot].data() + i * each);
+    for (std::size_t slot = 0; slot < slots; ++slot, from += each)
+      copy_floats(from, each, state_[slot].data() + i * each);
   }
   if (old != nullptr) {
     old->keys.insert(old->keys.end(), keys_.begin(), keys_.end());
     old->values.insert(old->values.end(), values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(rows * width));
   }
   RowRule::Rows gathered{.values = values_.first(rows * width), .gradients = gradients_.first(rows * width)};
-  for (std::size_t slot = 0; slot < rule.slots(); ++slot) gathered.state[slot] = state_[slot].first(rows * each);
+  for (std::size_t slot = 0; slot < slots; ++slot) gathered.state[slot] = state_[slot].first(rows * each);
   rule.apply(update, width, gathered);
   for (std::size_t i = 0; i < rows; ++i) {
     float* to = records_.values(rows_[i]);
-    std::copy_n(values_.data() + i * width, width, to);
+    copy_floats(values_.data() + i * width, width, to);
     to += width;
-    for (std::size_t slot = 0; slot < rule.slots(); ++slot, to += each)
-      std::copy_n(state_[slot].data() + i * each, each, to);
+    for (std::size_t slot = 0; slot < slots; ++slot, to += each) copy_floats(state_[slot].data() + i * each, each, to);
     RecordHeader& header = records_.header(rows_[i]);
     header.updates += counts_[i];
     header.last = static_cast<std::uint32_t>(update.count);

@@ -23,15 +23,16 @@ struct RowGradients {
   std::span<const std::uint64_t> keys;
   ConstElements gradients;                     ///< [keys, width]
   std::span<const std::uint32_t> counts = {};  ///< occurrences of each key in the worker's batch; empty: one each
+  std::span<const std::uint32_t> places = {};  ///< as `read` wrote them for these keys; empty: they are not known
 };
 
 /// Returns the bytes of a key in a list, or on the wire: its occurrences are with it if a rule counts them.
 constexpr std::size_t key_bytes(bool counts) { return sizeof(std::uint64_t) + (counts ? sizeof(std::uint32_t) : 0); }
 
 /// Returns the bytes that an owner books for the keys of two steps of every worker, whose gradients are to come without
-/// keys.
+/// keys, and for the places of their rows.
 constexpr std::size_t key_list_bytes(const TableLayout& table, std::size_t workers, bool counts) {
-  return 2 * workers * table.most_keys * key_bytes(counts);
+  return 2 * workers * table.most_keys * (key_bytes(counts) + sizeof(std::uint32_t));
 }
 
 /// Writes the initial values of a row: a function of seed, table, key and element alone.
@@ -61,8 +62,8 @@ class TableRows {
   /// Rows that were trained.
   std::size_t size() const { return records_.size(); }
   /// Writes the keys' rows into out [keys, width], narrowed to its type. A key without a row has its initial values: a
-  /// read changes nothing.
-  void read(std::span<const std::uint64_t> keys, Elements out) const;
+  /// read changes nothing. `places`, if given, gets the place of each row, which `update` then need not search for.
+  void read(std::span<const std::uint64_t> keys, Elements out, std::span<std::uint32_t> places = {}) const;
   /// Writes the keys' rows as they were before the update that filled `old`. REQUIRES: the keys ascend, and are of
   /// buckets that were not updated since.
   void read_before(const OldRows& old, std::span<const std::uint64_t> keys, Elements out) const;
@@ -91,6 +92,7 @@ class TableRows {
  private:
   static constexpr std::size_t kAtOnce = 64;
 
+  void find_rows();
   void admit(std::uint64_t updates);
   std::uint32_t make_row(std::uint64_t key);
   void apply(const Update& update, OldRows* old);
