@@ -8,6 +8,7 @@
 #include <psring/bench/exchange/push_pull.h>
 #include <psring/bench/gpu_step.h>
 #include <psring/bench/ring_training.h>
+#include <psring/bench/rows/rows.h>
 #include <psring/bench/training.h>
 #include <psring/cli/app.h>
 #include <psring/cli/options/option_list.h>
@@ -121,6 +122,38 @@ struct TrainFlags {
   }
 };
 
+struct RowsFlags {
+  bench::RowsOptions options;
+  std::string rows = "5M";
+  std::vector<std::size_t> widths{16, 64};
+  std::string transport = "all";
+
+  int run() {
+    bench::one_of("--transport", transport, {"shm", "tcp", "all"});
+    options.rows = count_of(rows);
+    options.widths = widths;
+    if (options.rows > 1'000'000'000) fail(ErrorKind::usage, "--rows {}: expected at most 1000M", rows);
+    for (const std::size_t width : widths)
+      if (width == 0 || width > 8192) fail(ErrorKind::usage, "--dim: expected numbers from 1 to 8192, got {}", width);
+    if (options.lookups == 0 || options.lookups > std::size_t{1} << 24)
+      fail(ErrorKind::usage, "--lookups: expected 1 to 16777216, got {}", options.lookups);
+    if (!(options.zipf >= 0 && options.zipf <= 4))
+      fail(ErrorKind::usage, "--zipf: expected 0 to 4, got {}", options.zipf);
+    options.shm = transport != "tcp";
+    options.tcp = transport != "shm";
+    bench::bench_rows(options);
+    return 0;
+  }
+
+ private:
+  /// 50k is 50,000 and 5M is 5,000,000.
+  static std::size_t count_of(std::string text) {
+    const std::size_t unit = text.ends_with('M') ? 1'000'000 : text.ends_with('k') ? 1000 : 1;
+    if (unit > 1) text.pop_back();
+    return unit * parse_positive("--rows", text);
+  }
+};
+
 void add_push_pull(const cli::Flags& program, PushPullFlags& flags) {
   const cli::Flags command =
       program.add_command("push_pull", "push and pull of one vector, compared with bare sockets and ZeroMQ");
@@ -156,6 +189,23 @@ void add_train(const cli::Flags& program, TrainFlags& flags) {
   command.add("-w,--warm-up", options.warm_up, "steps per round before the timed ones").show_default();
   command.add("--rounds", options.rounds, "number of rounds; the report shows medians").show_default();
   command.add("--transport", options.transport, "transport of ps: shm, tcp or tcp-encrypted").show_default();
+  command.add("--json", options.json, "write all samples to this file");
+}
+
+void add_rows(const cli::Flags& program, RowsFlags& flags) {
+  const cli::Flags command =
+      program.add_command("rows", "pull and push of rows of a table, compared with the machine's floor and ps-lite");
+  bench::RowsOptions& options = flags.options;
+  command.add("--rows", flags.rows, "rows of the table (50k, 5M)").show_default();
+  command.add("--dim", flags.widths, "a list of widths of a row").separate_by(',').show_default();
+  command.add("--lookups", options.lookups, "lookups of a batch, whose different keys are exchanged").show_default();
+  command.add("--zipf", options.zipf, "exponent of the keys' distribution; 0: uniform").show_default();
+  command.add("--transport", flags.transport, "shm, tcp or all").show_default();
+  command.add("--peers", options.peers, "libraries that are measured beside psring: ps-lite").separate_by(',');
+  command.add("-n,--iterations", options.iterations, "batches per round").check_positive().show_default();
+  command.add("-w,--warm-up", options.warm_up, "batches before the first round; each is checked").show_default();
+  command.add("--rounds", options.rounds, "number of rounds; the report shows medians").check_positive().show_default();
+  command.add_switch("--check", options.check, "compare rows after timing, too");
   command.add("--json", options.json, "write all samples to this file");
 }
 
@@ -204,6 +254,7 @@ int run(int argc, char** argv) {
                         fmt::format("psring {} ({})", cli::kVersion, cli::kCommit));
   const cli::Flags program = line.program();
   PushPullFlags push_pull;
+  RowsFlags rows;
   TrainFlags train;
   bench::CollectivesFlags collectives;
   bench::GpuStepOptions gpu;
@@ -212,6 +263,7 @@ int run(int argc, char** argv) {
   std::string kind;
   collectives.add(program.parser());
   add_push_pull(program, push_pull);
+  add_rows(program, rows);
   add_train(program, train);
   add_gpu(program, gpu);
   add_serve(program, plan, kind);
@@ -220,6 +272,7 @@ int run(int argc, char** argv) {
   const auto typed = [&line](const char* name) { return line.typed_command() == name; };
   return line.run(std::vector<std::string>(argv, argv + argc), [&] {
     if (typed("push_pull")) return push_pull.run();
+    if (typed("rows")) return rows.run();
     if (typed("train")) return train.run();
     if (typed("gpu")) return bench::bench_gpu_step(gpu), 0;
     if (typed("options")) return out::print("{}\n", cli::describe_program("psring-bench", program).dump(2)), 0;

@@ -2,6 +2,8 @@
 #include <optional>
 #include <utility>
 
+#include <unistd.h>
+
 #include <psring/bench/exchange/exchange.h>
 #include <psring/bench/exchange/psring_link.h>
 #include <psring/common/base/parallel.h>
@@ -10,6 +12,7 @@
 #include <psring/common/device/buffer.h>
 #include <psring/common/net/host.h>
 #include <psring/common/proc/coordinator/coordinator_process.h>
+#include <psring/optim/rows/row_rule.h>
 #include <psring/optim/rules.h>
 #include <psring/optim/schedule.h>
 #include <psring/server/server.h>
@@ -98,9 +101,11 @@ class PsringExchange final : public Exchange {
 PsringLink::PsringLink(Kind kind, const std::string& endpoint, const std::string& key_file, std::size_t arena_bytes)
     : arena_(arena_bytes), links_(net::JobKey::load(key_file), links_of(kind, kWorker), ledger_) {
   const std::size_t space = endpoint.find(' ');
-  const net::Member server{.peer = kServer.peer,
-                           .host_id = net::host_id(),
-                           .addresses = {{"tcp", endpoint.substr(0, space)}, {"shm", endpoint.substr(space + 1)}}};
+  const std::size_t pid = endpoint.rfind(' ');
+  const net::Member server{
+      .peer = kServer.peer,
+      .host_id = net::host_id(),
+      .addresses = {{"tcp", endpoint.substr(0, space)}, {"shm", endpoint.substr(space + 1, pid - space - 1)}}};
   links_.connect({server}, arena_, SystemClock().now() + kPatience);
 }
 
@@ -111,15 +116,20 @@ void serve_psring(const ServerPlan& plan) {
   net::DataLinks links(net::JobKey::load(plan.key_file), links_of(plan.kind, kServer), bytes);
   const net::Addresses addresses = links.listen();
   net::Transport& transport = links.transport();
-  publish_endpoint(plan.endpoint_fd, addresses.at("tcp") + " " + addresses.at("shm"));
+  publish_endpoint(plan.endpoint_fd, fmt::format("{} {} {}", addresses.at("tcp"), addresses.at("shm"), ::getpid()));
 
   const auto optimizer = optim::make_sgd({});
+  const auto row_rule = optim::make_row_rule(Spec::parse("--table-optimizer", "rowwise-adagrad"));
   const auto schedule = optim::make_schedule(Spec::parse("--schedule", "constant"), 1);
   const auto aggregator = server::make_mean(Spec::parse("--aggregate", "mean"));
   Parallel parallel(plan.threads);
-  server::Shard shard(
-      {.lr = plan.lr, .optimizer = optimizer.get(), .schedule = schedule.get(), .aggregator = aggregator.get()},
-      parallel, memory);
+  server::Shard shard({.lr = plan.lr,
+                       .optimizer = optimizer.get(),
+                       .schedule = schedule.get(),
+                       .aggregator = aggregator.get(),
+                       .row_rule = row_rule.get(),
+                       .row_lr = plan.lr},
+                      parallel, memory);
   server::serve(shard, transport, clock, [] { return false; });
 }
 

@@ -36,6 +36,7 @@ class Servers {
   /// Starts a server and returns its endpoint. Sets `plan.key_file` and `plan.endpoint_fd`.
   std::string start(ServerPlan plan);
   std::string key_file() const { return folder_.key_file(); }
+  LocalCluster& cluster() { return cluster_; }
   /// Returns a path in the benchmark's own folder.
   std::string file(const std::string& name) const { return folder_.file(name); }
 

@@ -60,6 +60,26 @@ TEST_CASE("a vector larger than a piece and not of whole cuts, encrypted, with t
   CHECK(lines_with(result.text, "  cppzmq-curve  ") == 1);
 }
 
+TEST_CASE("rows are checked, and a row of the report is printed for each width and way") {
+  const psring::test::TemporaryFolder folder;
+  const std::string json = folder.file("rows.json");
+  const Result result =
+      bench("rows --rows 5k --dim 4,12 --lookups 700 --zipf 1.05 --check -n 3 -w 2 --rounds 2 --json " + json);
+  INFO(result.text);
+  CHECK(result.status == 0);
+  for (const char* way : {"  shm  ", "  tcp  ", "  floor  ", "  array  "}) CHECK(lines_with(result.text, way) >= 2);
+  CHECK(lines_with(result.text, "filled by 8 batches") == 4);
+  CHECK_THAT(psring::test::read_file(json),
+             Contains("\"of_floor\"") && Contains("\"push_p999_s\"") && Contains("\"predicted_bytes\""));
+}
+
+TEST_CASE("rows with uniform keys, at one server, as often as there are keys") {
+  const Result result = bench("rows --rows 300 --dim 1 --lookups 300 --zipf 0 -n 1 --rounds 1 --transport shm");
+  INFO(result.text);
+  CHECK(result.status == 0);
+  CHECK(lines_with(result.text, "  tcp  ") == 0);
+}
+
 TEST_CASE("a step of ps has the losses of single") {
   const Result result = bench("train --only step --model mlp:64-32-10 --batch 8 --steps 5 -w 1 --rounds 1");
   INFO(result.text);
@@ -84,6 +104,14 @@ TEST_CASE("wrong flags are one line and status 2") {
       {"push_pull --transport udp", "--transport"},
       {"push_pull --transport shm --encrypt on", "--encrypt"},
       {"push_pull --server-threads 0", "--server-threads"},
+      {"rows --rows 0", "--rows"},
+      {"rows --rows 5Q", "--rows"},
+      {"rows --dim 0", "--dim"},
+      {"rows --lookups 0", "--lookups"},
+      {"rows --zipf -1", "--zipf"},
+      {"rows --rounds 0", "--rounds"},
+      {"rows --transport udp", "--transport"},
+      {"rows --peers gloo", "--peers"},
       {"train --only all", "--only"},
       {"train --json x.json", "--json"},
       {"all_broadcast", "unknown command"},

@@ -8,7 +8,7 @@ from support import ProgramTest
 
 COMMANDS = [("psring",), *(("psring", command) for command in ("train", "compare", "report", "trace", "watch", "coordinator", "agent", "manifests", "keygen", "doctor", "generate", "tokenize", "quantize", "export", "rows")),
             ("psring-server",), ("psring-worker",), ("psring-bench",),
-            *(("psring-bench", command) for command in ("all_reduce", "push_pull", "train", "gpu"))]
+            *(("psring-bench", command) for command in ("all_reduce", "push_pull", "rows", "train", "gpu"))]
 JOB_COMMANDS = ("train", "compare", "coordinator")
 STRATEGIES = ["single", "dp", "ps", "ps-ssp", "ps-async", "ps-zero2", "ps-zero3", "ps-colocated", "ddp-naive", "ddp", "hybrid", "hybrid-async", "hybrid-colocated", "zero1",
               "zero2", "zero3", "fsdp"]
