@@ -29,21 +29,6 @@ constexpr double kMiB = 1 << 20;
 constexpr std::size_t kMostJobWorkers = 64;  // a strategy is made for each number
 constexpr std::size_t kMostJobBatch = 4096;
 
-std::string mib(std::uint64_t bytes) { return fmt::format("{:.2f}", static_cast<double>(bytes) / kMiB); }
-
-std::vector<std::string> row_of(const std::string& name, const std::map<Category, std::uint64_t>& memory) {
-  std::vector<std::string> cells{name};
-  const auto cell = [&](Category category) {
-    const auto found = memory.find(category);
-    cells.push_back(found == memory.end() ? kNothing : mib(found->second));
-  };
-  for (const Category category :
-       {Category::parameters, Category::gradients, Category::optimizer, Category::activations, Category::communication})
-    cell(category);
-  cells.push_back(mib(worker::total_bytes(memory)));
-  return cells;
-}
-
 Json json_of(const std::map<Category, std::uint64_t>& memory) {
   Json object;
   for (const auto& [category, bytes] : memory) object[std::string(to_string(category))] = bytes;
@@ -118,11 +103,6 @@ std::string answers(const Entry& entry, const JobMemory& memory, double limit, s
          say(language, {"; no number of workers up to {} fits", "；worker 数不超过 {} 时都放不下"}, kMostJobWorkers);
 }
 
-std::vector<std::string> head_of(Language language) {
-  if (language == Language::zh) return {"MiB，每个进程", "参数", "梯度", "优化器", "激活", "通信", "合计"};
-  return {"MiB, each process", "params", "grads", "optim", "activ", "comm", "total"};
-}
-
 std::string host_line(const Entry& entry, const JobMemory& memory, const MemoryFlags& flags) {
   const Language language = flags.language();
   const std::string size = size_text(static_cast<double>(memory.host_bytes));
@@ -136,7 +116,7 @@ int job_table(MemoryFlags& flags, const Invocation& invocation) {
   flags.job.try_emplace("data", "synthetic");
   if (!flags.job.contains("epochs")) flags.job.try_emplace("steps", "1");
   const std::optional<double> limit = flags.limit_bytes();
-  TextTable table(head_of(language));
+  std::vector<std::pair<std::string, std::map<Category, std::uint64_t>>> processes;
   Json document = Json::array();
   std::string lines;
   for (const Entry& entry : make_entries(flags.job, flags.strategies, *flags.sweep, app)) {
@@ -148,24 +128,36 @@ int job_table(MemoryFlags& flags, const Invocation& invocation) {
                         {"server", json_of(memory.server)},
                         {"colocated_server", memory.guest.empty() ? Json() : json_of(memory.guest)},
                         {"host", memory.host_bytes}});
-    table.add(row_of(memory.servers > 0 ? entry.label + " worker" : entry.label, memory.worker));
+    processes.emplace_back(memory.servers > 0 ? entry.label + " worker" : entry.label, memory.worker);
     const bool differ = memory.servers > 0 && !memory.guest.empty() && memory.guest != memory.server;
-    if (differ) table.add(row_of(entry.label + " colocated server", memory.guest));
-    if (memory.servers > 0) table.add(row_of(entry.label + (differ ? " standalone server" : " server"), memory.server));
+    if (differ) processes.emplace_back(entry.label + " colocated server", memory.guest);
+    if (memory.servers > 0)
+      processes.emplace_back(entry.label + (differ ? " standalone server" : " server"), memory.server);
     const std::string more = limit && !flags.json ? answers(entry, memory, *limit, flags.hosts, app, language) : "";
     lines += wrapped(host_line(entry, memory, flags) + more, 80, 2);
   }
-  if (flags.json)
+  if (flags.json) {
     out::print("{}\n", document.dump(2));
-  else
-    out::print("{}{}", table.plain(80), lines);
+    return 0;
+  }
+  const bool index =
+      std::ranges::any_of(processes, [](const auto& process) { return process.second.contains(Category::index); });
+  TextTable table(memory_head(language, index));
+  for (const auto& [name, memory] : processes) table.add(memory_row(name, memory, index));
+  out::print("{}{}", table.plain(80), lines);
   return 0;
 }
 
 int memory(MemoryFlags& flags, const Invocation& invocation) {
   if (flags.hosts == 0) fail(ErrorKind::usage, "--hosts 0: expected at least one");
   parse_language(flags.lang);
+  if (!flags.parameters.empty() && !flags.table.empty())
+    fail(ErrorKind::usage, "--table: expected without --parameters");
+  if (!flags.table.empty() && flags.lookups.empty())
+    fail(ErrorKind::usage, "--table: needs --lookups, the lookups of a worker's batch");
   if (!flags.parameters.empty()) return transformer_memory(flags, invocation.app);
+  if (!flags.lookups.empty() && flags.table.empty()) fail(ErrorKind::usage, "--lookups: needs --table");
+  if (flags.zipf != MemoryFlags().zipf && flags.table.empty()) fail(ErrorKind::usage, "--zipf: needs --table");
   for (const auto& [given, name] : {std::pair(flags.inference, "--inference"),
                                     {flags.layers > 0, "--layers"},
                                     {flags.dim > 0, "--dim"},
@@ -174,6 +166,7 @@ int memory(MemoryFlags& flags, const Invocation& invocation) {
                                     {flags.state_bits != 32, "--state-bits"},
                                     {flags.weight_bits != 16, "--weight-bits"}})
     if (given) fail(ErrorKind::usage, "{}: needs --parameters", name);
+  if (!flags.table.empty()) return table_memory(flags, invocation.app);
   return job_table(flags, invocation);
 }
 
@@ -182,6 +175,31 @@ int memory(MemoryFlags& flags, const Invocation& invocation) {
 std::optional<double> MemoryFlags::limit_bytes() const {
   if (limit.empty()) return std::nullopt;
   return static_cast<double>(parse_bytes("--limit", limit));
+}
+
+std::vector<std::string> memory_head(Language language, bool index) {
+  const bool zh = language == Language::zh;
+  std::vector<std::string> head =
+      zh ? std::vector<std::string>{"MiB，每个进程", "参数", "梯度", "优化器", "激活", "通信", "合计"}
+         : std::vector<std::string>{"MiB, each process", "params", "grads", "optim", "activ", "comm", "total"};
+  if (index) head.insert(head.end() - 1, zh ? "索引" : "index");
+  return head;
+}
+
+std::vector<std::string> memory_row(const std::string& name, const std::map<Category, std::uint64_t>& memory,
+                                    bool index) {
+  const auto mib = [](std::uint64_t bytes) { return fmt::format("{:.2f}", static_cast<double>(bytes) / kMiB); };
+  std::vector<std::string> cells{name};
+  const auto cell = [&](Category category) {
+    const auto found = memory.find(category);
+    cells.push_back(found == memory.end() ? kNothing : mib(found->second));
+  };
+  for (const Category category :
+       {Category::parameters, Category::gradients, Category::optimizer, Category::activations, Category::communication})
+    cell(category);
+  if (index) cell(Category::index);
+  cells.push_back(mib(worker::total_bytes(memory)));
+  return cells;
 }
 
 std::string size_text(double bytes) {
@@ -206,6 +224,9 @@ Command add_memory(const Flags& program) {
   command.add("--limit", flags->limit, "memory of a process, such as a GPU's 24G: say what fits into it")
       .show_value("SIZE");
   command.add("--parameters", flags->parameters, "in place of --model: number of parameters, such as 7B");
+  command.add("--table", flags->table, "in place of --model: the rows and the width of a table, such as 100Mx64");
+  command.add("--lookups", flags->lookups, "with --table: lookups of a worker's batch, such as 16384 or 26x2048");
+  command.add("--zipf", flags->zipf, "with --table: exponent of the keys' distribution; 0: uniform").show_default();
   command.add("--layers", flags->layers, "with --parameters: transformer layers, for activations and KV cache");
   command.add("--dim", flags->dim, "with --layers: width of the model");
   command.add("--heads", flags->heads, "with --layers: attention heads (dim / 128)");

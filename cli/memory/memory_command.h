@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +11,7 @@
 #include <psring/cli/app.h>
 #include <psring/cli/compare/sweep.h>
 #include <psring/cli/options/language.h>
+#include <psring/common/base/memory_ledger.h>
 #include <psring/common/proc/options/values.h>
 
 namespace psring::cli {
@@ -22,6 +25,9 @@ struct MemoryFlags {
   std::size_t hosts = 1;
   std::string limit;
   std::string parameters;
+  std::string table;
+  std::string lookups;
+  double zipf = 1.05;
   std::size_t layers = 0;
   std::size_t dim = 0;
   std::size_t heads = 0;
@@ -45,8 +51,18 @@ std::string size_text(double bytes);
 /// The name of a category of memory, or of a term of the calculation.
 std::string memory_name(const std::string& name, Language language);
 
+/// The head of a table of processes, and one process. `index`: with the memory of tables' indices.
+std::vector<std::string> memory_head(Language language, bool index);
+std::vector<std::string> memory_row(const std::string& name, const std::map<Category, std::uint64_t>& memory,
+                                    bool index);
+
 /// psring memory --parameters. Returns the exit status. Throws usage.
 int transformer_memory(const MemoryFlags& flags, const App& app);
+/// psring memory --table, alike.
+int table_memory(const MemoryFlags& flags, const App& app);
+/// The expected number of different keys in so many draws from `rows` keys, of which k has a probability proportional
+/// to the integral of x^-exponent from k to k + 1.
+double expected_keys(double rows, double exponent, double draws);
 
 /// Returns the largest number in [1, most] that fits, if a larger number never needs less; 0: none.
 template <class Fits>

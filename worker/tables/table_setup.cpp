@@ -76,7 +76,7 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
   const bool checkpoints = job.checkpoint_every > 0 || !job.resume.empty();
   refuse(refused_by_owners(job), "--model " + job.model);
   const Refused rows[] = {
-      {planned, "plan, memory and predictions", "the bytes of rows depend on the samples"},
+      {planned, "--data synthetic", "the rows depend on the samples"},
       {!strategy.tables, "--strategy " + job.strategy,
        "strategies that train tables: single, ps, ps-ssp, ps-async, ps-colocated, ddp, zero1, zero2, hybrid, "
        "hybrid-async, hybrid-colocated"},

@@ -50,6 +50,38 @@ class Memory(ProgramTest):
                             for category in row["server"].keys() - {"total"}:
                                 self.assertEqual(parts[category], row["server"][category], (role, category))
 
+    def test_rows_of_a_job(self):
+        """--table predicts what a job's servers book for rows, and what travels, from the distribution of the keys alone."""
+        options = ["--workers", 2, "--servers", 2, "--steps", 100, "--table-optimizer", "rowwise-adagrad"]
+        self.assert_done(self.train("--strategy", "hybrid", "--model", "dlrm:dense=4,features=2,dim=16", "--data",
+                                    "criteo-like:samples=60k", "--global-batch", 512, *options, "--out", "rows"))
+        summary = json.loads((self.folder / "rows" / "summary.json").read_text())
+        booked = {}
+        for entry in summary["memory"]:
+            if entry["role"].startswith("server"):
+                booked[entry["category"]] = booked.get(entry["category"], 0) + entry["peak"] / 2
+        # Of two features the second has 1,000,000 ids, and the first 10: its rows are too few to be seen in 2 MiB.
+        many, few = (self.calculate("--table", size, "--lookups", 256, *options) for size in ("1Mx16", "10x16"))
+        for category in ("parameters", "optimizer", "gradients", "index"):
+            self.assertAlmostEqual(many["server"][category] / booked[category], 1, delta=0.01, msg=category)
+        self.assertEqual(many["server"]["communication"] + few["server"]["communication"], booked["communication"])
+        (moved,) = (entry["measured"] for entry in summary["bytes"] if entry["role"] == "servers" and entry["direction"] == "received")
+        predicted = 2 * 100 * (many["worker_sends"] + few["worker_sends"])
+        self.assertAlmostEqual(predicted / moved, 1, delta=0.01)
+
+    def test_refused_tables(self):
+        for arguments, text in ((["--table", "5M"], "--table"), (["--table", "5Mx16"], "--lookups"), (["--lookups", 5], "--table"),
+                                (["--table", "5Mx0", "--lookups", 5], "--table"), (["--table", "5Mx16x2", "--lookups", 5], "--table"),
+                                (["--table", "5Mx16", "--lookups", "2x2x2"], "--lookups"), (["--zipf", 2], "--table"),
+                                (["--table", "5Mx16", "--lookups", 5, "--zipf", 9], "--zipf"),
+                                (["--table", "5Mx16", "--lookups", 5, "--momentum", 0.9], "--momentum"),
+                                (["--table", "5Mx16", "--lookups", 5, "--limit", "1G"], "--limit"),
+                                (["--table", "5Mx16", "--lookups", 5, "--parameters", "7B"], "--table")):
+            with self.subTest(arguments):
+                result = self.run_program("psring", "memory", *arguments)
+                self.assertEqual((result.status, result.err.count("\n")), (USAGE, 1), result)
+                self.assertIn(text, result.err)
+
     def totals(self, *arguments):
         return {row["strategy"]: row["worker"]["total"] for row in self.calculate("--parameters", *arguments)}
 
