@@ -35,7 +35,7 @@ Range Walk::layers_of(UnitId unit, Pass pass) const {
 }
 
 void Walk::acquire(std::size_t layer, Pass pass) {
-  if (const auto table = flat_.table_of(layer); table && pass == Pass::forward) {
+  if (const auto table = flat_.table_of(layer); table && pass == Pass::forward && tables_ != nullptr) {
     const Events::Span span(world_.events, {.name = "acquire rows", .waits = Activity::Waits::perhaps});
     tables_->acquire(*table);
   }
@@ -61,7 +61,7 @@ void Walk::release(std::size_t layer, Pass pass) {
 
 /// The unit's gradient is complete once backward is through with the unit's first layer.
 void Walk::hand_over(std::size_t layer, Micro micro) {
-  if (const auto table = flat_.table_of(layer); table && micro.last) tables_->grad_ready(*table);
+  if (const auto table = flat_.table_of(layer); table && micro.last && tables_ != nullptr) tables_->grad_ready(*table);
   const UnitId unit = flat_.unit_of(layer);
   if (unit == kNoUnit || !flat_.trained(unit) || layer != flat_.layers_of(unit).front()) return;
   binding_.clear_unwritten(unit);

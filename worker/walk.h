@@ -51,7 +51,7 @@ class Walk {
   Network& network_;
   Strategy& strategy_;
   SharedTensors* const shared_;  ///< null: there are none
-  Tables* const tables_;         ///< null: the model has none
+  Tables* const tables_;         ///< null: the model has none, or its rows are not part of a planned step
   Binding binding_;
 };
 

@@ -135,10 +135,14 @@ void add_step(const PlanInput& input, const App& app, const std::vector<bench::W
   row.sent_bytes = row.step.link_s * card.bits_per_second / 8;
 }
 
-/// Adds the memory that the strategy predicts, which a run books.
+bool has_tables(const PlanInput& input, const App& app) {
+  return !app.worker_registries().models.make(Spec::parse("--model", model_of(input.job)))->tables.empty();
+}
+
+/// Adds the memory that the strategy predicts, which a run books. That of tables depends on the samples.
 void add_memory(const PlanInput& input, const App& app, PlanRow& row) {
   JobOptions job = row.job;
-  job.data = "synthetic";
+  if (!has_tables(input, app)) job.data = "synthetic";
   row.memory = job_memory(job, hosts_of(input, job.workers).hosts, app);
   row.process_bytes = static_cast<double>(row.memory.process_bytes());
   row.fits = !input.memory_bytes || row.process_bytes <= *input.memory_bytes;
@@ -205,6 +209,7 @@ class RowChoices {
     for (const std::size_t i : order)
       attempt(i, [&] {
         const bench::Mesh mesh = hosts_of(input_, rows_[i].job.workers);
+        if (has_tables(input_, app_)) add_memory(input_, app_, rows_[i]);  // says what the strategy refuses of tables
         tried[i].stages = workloads_of(input_, app_, rows_[i]);
         tried[i].least_s = bench::least_step_s(rows_[i].job, *rows_[i].kind, tried[i].stages, mesh);
       });
@@ -271,7 +276,8 @@ class Candidates {
   Candidates(const PlanInput& input, const App& app, const std::string& text)
       : input_(input),
         word_(plan_word(text, input.job)),
-        kind_(app.worker_registries().strategies.make(Spec::parse("--strategies", word_.strategy))) {
+        kind_(
+            worker::make_strategy_kind(app.worker_registries(), "--strategies", word_.strategy, model_of(input.job))) {
     for (const PlanChoice& choice : plan_choices(input.job, input.choose, input.mesh, *kind_, word_)) {
       try {
         PlanRow row = make_row(input, kind_, word_, choice);
@@ -337,6 +343,10 @@ std::size_t owners_of(const JobOptions& job, const worker::StrategyKind& kind, c
 
 PlanRows plan_rows(const PlanInput& input, const App& app) {
   refuse_duplicates(input.strategies, input.job);
+  const bool tables = has_tables(input, app);
+  if (tables && !input.job.contains("data"))
+    fail(ErrorKind::usage, "--model {} has tables: expected --data, whose keys psring plan counts",
+         options::text_of(input.job, "model"));
   std::vector<std::string> words = input.strategies;
   if (words.empty()) words.assign(std::begin(kUsualStrategies), std::end(kUsualStrategies));
   const std::size_t asked = words.size();
@@ -345,7 +355,7 @@ PlanRows plan_rows(const PlanInput& input, const App& app) {
   for (const std::string& word : words) strategies.push_back(std::make_unique<Candidates>(input, app, word));
   find_rows(strategies);
 
-  PlanRows plan{.reference_costs = !input.fit};
+  PlanRows plan{.tables = tables, .reference_costs = !input.fit};
   std::map<std::string, std::string> refused;
   for (std::size_t i = 0; i < words.size(); ++i) {
     std::vector<PlanRow> rows = strategies[i]->rows();

@@ -59,6 +59,7 @@ struct PlanRows {
   std::vector<PlanRow> rows = {};  ///< best first
   /// Why a strategy, or an option of --choose, has no row.
   std::vector<std::string> left_out = {};
+  bool tables = false;           ///< the model has tables: steps are predicted without the exchange of their rows
   bool reference_costs = false;  ///< messages cost what they do on the reference machine (bench::reference_fit)
 };
 

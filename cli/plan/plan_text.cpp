@@ -45,11 +45,15 @@ std::string note_on_processors(const bench::Mesh& mesh, Language language) {
 }  // namespace
 
 std::string costs_note(const PlanRows& plan, Language language) {
-  if (!plan.reference_costs) return "";
-  return say(language,
-             {"costs of a message and of encryption: measured on {}; psring fit measures yours",
-              "消息和加密的开销：在 {} 上测得；psring fit 可测量您的机器"},
-             bench::reference_fit().processor);
+  std::string note;
+  if (plan.tables)
+    note = say(language, {"rows of tables: memory is predicted; the time of their exchange is not part of the step. ",
+                          "表的行：预测内存；每步时间不含行的交换。"});
+  if (!plan.reference_costs) return note;
+  return note + say(language,
+                    {"costs of a message and of encryption: measured on {}; psring fit measures yours",
+                     "消息和加密的开销：在 {} 上测得；psring fit 可测量您的机器"},
+                    bench::reference_fit().processor);
 }
 
 std::string bound_name(const std::string& bound, Language language) {

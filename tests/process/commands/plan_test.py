@@ -29,6 +29,22 @@ class Plan(ProgramTest):
         self.assertGreater(rows["ps s=1"]["step_s"], 3 * rows["ddp"]["step_s"])
         self.assertAlmostEqual(rows["ps-colocated s=8"]["step_s"] / rows["ddp"]["step_s"], 1, delta=0.2)
 
+    def test_tables(self):
+        """Memory is that of psring memory, to the byte; the output says that the exchange of rows takes no time."""
+        model = ["--model", "dlrm:dense=4,features=4,dim=8", "--data", "criteo-like:samples=2000", "--global-batch", 64]
+        done = self.run_program("psring", "plan", *model, "--strategies", "ps,ddp,zero3", "--hosts", 2, "--servers", 2, "--tflops", 1,
+                                "--json", "plan.json")
+        self.assert_done(done)
+        self.assertIn("the time of their exchange is not part of the step", " ".join(done.out.split()))
+        self.assertIn("left out: zero3", done.out)
+        rows = {row["label"].split()[0]: row for row in json.loads((self.folder / "plan.json").read_text())["rows"]}
+        counted = self.run_program("psring", "memory", *model, "--strategies", "ps,ddp", "--workers", 2, "--servers", 2, "--epochs", 1,
+                                   "--hosts", 2, "--json")
+        for entry in json.loads(counted.out):
+            process = max(entry["worker"]["total"], entry["server"]["total"])
+            self.assertEqual(rows[entry["strategy"]]["process_bytes"], process, entry["strategy"])
+        self.refused(2, "--data", "plan", *model[:2], "--tflops", 1)
+
     def test_a_fast_network_is_hidden(self):
         (row,) = self.rows("--strategies", "ddp", "--hosts", 2, "--link-between", "100gbit", "--global-batch", 64,
                            "--tflops", 1e-6, "--bucket", "25M")
