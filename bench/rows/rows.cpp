@@ -1,11 +1,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
-#include <optional>
 
 #include <fmt/core.h>
 #include <unistd.h>
@@ -15,6 +12,7 @@
 #include <psring/bench/report.h>
 #include <psring/bench/rows/row_way.h>
 #include <psring/bench/rows/rows.h>
+#include <psring/common/base/system/file.h>
 #include <psring/common/base/system/standard_files.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
@@ -27,11 +25,8 @@ namespace {
 
 /// The memory of a process, in bytes.
 std::size_t resident_bytes(const std::string& pid) {
-  std::ifstream file("/proc/" + pid + "/statm");
-  std::size_t all = 0;
-  std::size_t resident = 0;
-  if (!(file >> all >> resident)) fail(ErrorKind::peer_lost, "the server's process {} ended", pid);
-  return resident * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::string pages = read_stream("/proc/" + pid + "/statm");  // all, resident, and more
+  return std::stoull(pages.substr(pages.find(' '))) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 /// The memory that a server books for the table once every key was trained.

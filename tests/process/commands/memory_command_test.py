@@ -60,7 +60,7 @@ class Memory(ProgramTest):
         for entry in summary["memory"]:
             if entry["role"].startswith("server"):
                 booked[entry["category"]] = booked.get(entry["category"], 0) + entry["peak"] / 2
-        # Of two features the second has 1,000,000 ids, and the first 10: its rows are too few to be seen in 2 MiB.
+        # The second feature has 1,000,000 ids; the first has 10, whose rows are too few to be seen in 2 MiB.
         many, few = (self.calculate("--table", size, "--lookups", 256, *options) for size in ("1Mx16", "10x16"))
         for category in ("parameters", "optimizer", "gradients", "index"):
             self.assertAlmostEqual(many["server"][category] / booked[category], 1, delta=0.01, msg=category)
