@@ -16,7 +16,7 @@ std::size_t RecordMemory::Sizes::stride() const {
 std::size_t RecordMemory::Sizes::booked_bytes(std::size_t rows) const { return round_up(rows * stride(), kStepBytes); }
 
 std::size_t RecordMemory::Sizes::parameter_bytes(std::size_t booked) const {
-  return booked / stride() * values * sizeof(float);
+  return booked * (values * sizeof(float)) / stride();
 }
 
 RecordMemory::RecordMemory(Sizes sizes, std::size_t most_bytes, MemoryLedger& ledger)

@@ -32,7 +32,8 @@ class RecordMemory {
     /// Bytes of a record: a multiple of 32, or those of the header alone.
     std::size_t stride() const;
     std::size_t booked_bytes(std::size_t rows) const;
-    /// The part of booked bytes that counts as parameters.
+    /// The part of booked bytes that counts as parameters. It grows with `booked`, and so does the rest: the peak of
+    /// both is that of the most rows.
     std::size_t parameter_bytes(std::size_t booked) const;
   };
 

@@ -184,6 +184,18 @@ TEST_CASE("records book steps of 2 MiB as parameters and optimizer state") {
   CHECK(ledger.current_bytes() == 0);
 }
 
+TEST_CASE("the memory of each category grows with the rows, whatever the width") {
+  for (const std::size_t width : {1U, 9U, 512U, 4097U, 8192U}) {
+    const RecordMemory::Sizes sizes{.values = width, .state = 1};
+    for (std::size_t steps = 1; steps < 64; ++steps) {
+      const std::size_t before = sizes.parameter_bytes((steps - 1) * RecordMemory::kStepBytes);
+      const std::size_t after = sizes.parameter_bytes(steps * RecordMemory::kStepBytes);
+      CHECK(after >= before);
+      CHECK(after - before <= RecordMemory::kStepBytes);
+    }
+  }
+}
+
 TEST_CASE("a row's initial values depend on seed, table and key") {
   const Init init{Init::Kind::uniform, 0.5F};
   std::vector<float> a(8);

@@ -133,7 +133,8 @@ void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
   auto& servers = sum.each_server_memory;
   servers.resize(counts.owners(), sum.server_memory);
   const bool counted = row_rules(plan_.job).counts();
-  bool known = true;
+  // The communication that dense parameters book may not be predicted.
+  bool known = sum.server_memory.empty() || sum.server_memory.contains(Category::communication);
   for (TableId table = 0; table < batches_.size(); ++table) {
     const TableLayout& layout = plan_.layout.tables[table];
     const std::uint64_t asked = optim::key_bytes(counted) + layout.row_bytes();  // the key, and later its gradient
