@@ -15,6 +15,7 @@
 #include <psring/common/proc/logs/event_log.h>
 #include <psring/common/proc/logs/live_log.h>
 #include <psring/common/proc/mesh_servers.h>
+#include <psring/optim/rows/row_figures.h>
 #include <psring/server/job_shard.h>
 #include <psring/server/role.h>
 #include <psring/server/server.h>
@@ -98,6 +99,7 @@ class ServerLife {
 
   bool finished() {
     if (live_) live_->set_updates(shard_->version());
+    if (live_ && !shard_->tables().empty()) live_->set_rows(shard_->tables().rows());
     fault_.at(shard_->version());
     if (!began_ && (shard_->elements() > 0 || !shard_->tables().empty()))
       began_ = {.at = member_.clock().now(), .processor_s = processor_seconds()};
@@ -141,6 +143,8 @@ class ServerLife {
               {"text", shard_->describe()},
               {"busy_s", seconds(busy_)},
               {"staleness", json_of(shard_->staleness())}};
+    for (const optim::TablePart& part : shard_->tables().state())
+      json["tables"].push_back(optim::row_figures(*part.table, *part.rows));
     if (passed > 0) json["processors_used"] = (processor_seconds() - began_->processor_s) / passed;
     member_.link().report(member_.report_json(json.dump()));
   }

@@ -226,6 +226,7 @@ std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint6
   if (run_.tokens_per_sample > 0) json["tokens_per_sample"] = run_.tokens_per_sample;
   if (const std::optional<double> delay = run_delay()) json["run_delay"] = *delay;
   if (const std::optional<double> used = processors_used()) json["processors_used"] = *used;
+  if (const Json tables = training_->table_figures(); tables.size() > 0) json["tables"] = tables;
   if (gpu) {
     json["gpu"] = {{"name", gpu->name}, {"booked_peak", gpu->booked}};
     if (gpu->driver) json["gpu"]["driver"] = *gpu->driver;

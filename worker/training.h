@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include <psring/common/base/text/json.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/device.h>
 #include <psring/common/device/kernels.h>
@@ -69,6 +70,9 @@ class Training {
   Prediction predict() const;
   /// Steps that the whole run has skipped, since its beginning: see optim::LossScaler. REQUIRES: run() has returned.
   std::uint64_t skipped_steps() const { return strategy_->abilities().loss_scaler().skipped(); }
+  /// Figures of each table's batches in this process, and of its rows if they are here: {name, fused, batches, lookups,
+  /// keys, most_keys} and optim::row_figures. `keys` are the different ones of each batch, added up.
+  Json table_figures() const;
   Nanoseconds communicated() const {
     const bool by_client = client_ && setup_.strategy().servers;
     return (by_client ? client_->busy() : strategy_->abilities().waited()) + setup_.tensor_part().waited();

@@ -4,6 +4,7 @@
 
 #include <psring/optim/checkpoint/saved_rows.h>
 #include <psring/optim/norm.h>
+#include <psring/optim/rows/row_figures.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/worker/exchange/tables/local_tables.h>
 #include <psring/worker/model/safetensors.h>
@@ -30,6 +31,25 @@ const KeyCounts& Training::key_counts() const {
                     .last = last,
                     .known = std::move(known)});
   return key_counts_.emplace(last, std::move(counts)).second;
+}
+
+Json Training::table_figures() const {
+  Json list = Json::array();
+  const Tables* const tables = strategy_->abilities().tables;
+  if (tables == nullptr) return list;
+  const std::vector<optim::TablePart> own = tables->own_rows();
+  for (TableId table = 0; table < setup_.layout().tables.size(); ++table) {
+    const TrainedBatches trained = tables->trained(table);
+    Json json = own.empty() ? Json{{"name", setup_.layout().tables[table].name}}
+                            : optim::row_figures(*own[table].table, *own[table].rows);
+    json["fused"] = setup_.model().tables[table].fuses();
+    json["batches"] = trained.batches;
+    json["lookups"] = trained.lookups;
+    json["keys"] = trained.keys;
+    json["most_keys"] = trained.most_keys;
+    list.push_back(std::move(json));
+  }
+  return list;
 }
 
 /// Writes each table's keys, and their rows, in the order of the hashed keys. Returns `wrong`, or the name of the first

@@ -9,6 +9,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <psring/optim/rows/row_figures.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/optim/rows/table_rows.h>
 #include <psring/tests/support/values.h>
@@ -194,6 +195,29 @@ TEST_CASE("the memory of each category grows with the rows, whatever the width")
       CHECK(after - before <= RecordMemory::kStepBytes);
     }
   }
+}
+
+TEST_CASE("the figures of rows name those with the most updates") {
+  MemoryLedger ledger;
+  const auto sgd = rule("sgd");
+  TableRows rows(options_of(*sgd, 1), ledger);
+  const std::vector<std::uint64_t> keys = hashed_keys(40, 4);
+  std::vector<float> gradients(keys.size());
+  for (std::size_t update = 1; update <= keys.size(); ++update) {  // key i is in i + 1 updates
+    const std::span<const std::uint64_t> present = std::span(keys).last(keys.size() - update + 1);
+    const std::vector<std::vector<RowGradients>> workers{
+        {{present, std::span<const float>(gradients).first(present.size())}}};
+    rows.update({.count = update, .lr = 0.1}, workers, 1);
+  }
+  const Json figures = row_figures({.name = "rows"}, rows);
+  CHECK(figures["rows"] == Json(40));
+  CHECK(figures["updates"] == Json(40 * 41 / 2));
+  REQUIRE(figures["hot"].size() == 16);
+  for (std::size_t i = 0; i < 16; ++i) {
+    CHECK(figures["hot"][i]["updates"] == Json(40 - i));
+    CHECK(std::stoull(figures["hot"][i]["key"].get<std::string>(), nullptr, 16) == unmix64(keys[39 - i]));
+  }
+  CHECK(row_figures({.name = "rows"}, TableRows(options_of(*sgd, 1), ledger))["hot"].size() == 0);
 }
 
 TEST_CASE("a row's initial values depend on seed, table and key") {

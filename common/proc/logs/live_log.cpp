@@ -75,6 +75,7 @@ void LiveLog::send(bool is_last) {
                        {"peer", waiting.peer.empty() ? Json() : Json(waiting.peer.text())},
                        {"since_s", seconds(now - waiting.since)}};
   if (self.role == net::Role::server) json["updates"] = updates_.load();
+  if (const std::uint64_t rows = rows_; rows != kNoTables) json["rows"] = rows;
   if (self.role == net::Role::worker) {
     const Totals totals = shown_totals_.read();
     json["samples"] = totals.samples;

@@ -29,6 +29,8 @@ class LiveLog final : public ReportListener {
   void on_evaluation(const Evaluation& /*evaluation*/) override {}
   /// For a server: the version of its parameters.
   void set_updates(std::uint64_t version) { updates_ = version; }
+  /// For a server with tables: the number of rows that it has.
+  void set_rows(std::uint64_t rows) { rows_ = rows; }
   /// Sends the last status, and ends the thread. Call it before the link is flushed.
   void finish();
 
@@ -44,7 +46,9 @@ class LiveLog final : public ReportListener {
   void send(bool is_last);
 
   Membership& member_;
+  static constexpr std::uint64_t kNoTables = UINT64_MAX;
   std::atomic<std::uint64_t> updates_ = 0;
+  std::atomic<std::uint64_t> rows_ = kNoTables;
 
   SharedCell<Present> present_;
   Totals totals_;  ///< of the thread that trains

@@ -35,7 +35,7 @@ void LocalTables::start() {
     optim::read_rows(saved, plan_.layout.tables[table].name, {0, kBuckets}, *rows_[table]);
 }
 
-std::vector<optim::TablePart> LocalTables::save(std::uint64_t /*step*/) {
+std::vector<optim::TablePart> LocalTables::own_rows() const {
   std::vector<optim::TablePart> parts;
   for (TableId table = 0; table < rows_.size(); ++table)
     parts.push_back({&plan_.layout.tables[table], {0, kBuckets}, rows_[table].get()});

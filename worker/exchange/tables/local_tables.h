@@ -18,7 +18,9 @@ class LocalTables final : public Tables {
   LocalTables(const Plan& plan, const World& world);
 
   void start() override;
-  std::vector<optim::TablePart> save(std::uint64_t step) override;
+  std::vector<optim::TablePart> save(std::uint64_t /*step*/) override { return own_rows(); }
+  std::vector<optim::TablePart> own_rows() const override;
+  TrainedBatches trained(TableId table) const override { return sum_of_trained(batches_[table]); }
   void fetch(std::span<const KeyBatch> keys, Step step, std::size_t virtual_worker, RowUse use) override;
   TableView view(TableId table, Range bags) override { return batch(table).view(bags); }
   void acquire(TableId table) override;

@@ -35,6 +35,7 @@ class ServedTables final : public Tables {
   void leave() override;
   double staleness() override { return opens_ ? world_.client->take_staleness() : 0; }
   std::vector<optim::TablePart> save(std::uint64_t step) override;
+  TrainedBatches trained(TableId table) const override { return sum_of_trained(batches_[table]); }
   Nanoseconds waited() const override { return waited_; }
   void predict(const KeyCounts& counts, Prediction& sum) const override;
 

@@ -26,7 +26,20 @@ struct Sizes {
   std::size_t wide;
 };
 
+void add(TrainedBatches& sum, const TrainedBatches& more) {
+  sum.batches += more.batches;
+  sum.lookups += more.lookups;
+  sum.keys += more.keys;
+  sum.most_keys = std::max(sum.most_keys, more.most_keys);
+}
+
 }  // namespace
+
+TrainedBatches sum_of_trained(std::span<const std::unique_ptr<TableBatch>> batches) {
+  TrainedBatches sum;
+  for (const auto& batch : batches) add(sum, batch->trained());
+  return sum;
+}
 
 TableBatch::TableBatch(const TableLayout& layout, const World& world, bool counts)
     : layout_(layout), memory_(world.memory), unique_(layout.most_keys) {
@@ -65,6 +78,7 @@ void TableBatch::take(const KeyBatch& keys, RowUse use) {
   bags_ = keys.offsets.size() - 1;
   std::copy(keys.offsets.begin(), keys.offsets.end(), offsets_.as<std::uint32_t>().begin());
   count_ = unique_.find(keys.lookups, keys_.as<std::uint64_t>(), lookups_.as<std::uint32_t>());
+  if (use == RowUse::train) add(trained_, {1, keys.lookups.size(), count_, count_});
   if (counts_.size_bytes() > 0) {
     const std::span<std::uint32_t> counts = counts_.as<std::uint32_t>();
     std::fill_n(counts.begin(), count_, 0U);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include <psring/common/device/buffer.h>
@@ -29,6 +30,7 @@ class TableBatch {
   /// Takes the keys of a batch, and clears the gradients.
   void take(const KeyBatch& keys, RowUse use);
   RowUse use() const { return use_; }
+  const TrainedBatches& trained() const { return trained_; }
   /// The different keys, ascending.
   std::span<const std::uint64_t> keys() const;
   /// Their occurrences; empty if nobody counts them, or for reading.
@@ -60,6 +62,10 @@ class TableBatch {
   std::size_t count_ = 0;  ///< of different keys
   std::size_t bags_ = 0;
   RowUse use_ = RowUse::train;
+  TrainedBatches trained_;
 };
+
+/// Returns the sum over the batches of one table.
+TrainedBatches sum_of_trained(std::span<const std::unique_ptr<TableBatch>> batches);
 
 }  // namespace psring::worker

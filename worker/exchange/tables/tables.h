@@ -30,6 +30,14 @@ enum class RowUse : std::uint8_t {
   read,   ///< an evaluation, or the saving of a model: counted as control traffic
 };
 
+/// The batches of a table that this process has trained.
+struct TrainedBatches {
+  std::uint64_t batches = 0;
+  std::uint64_t lookups = 0;    ///< keys, each as often as it occurs
+  std::uint64_t keys = 0;       ///< different keys of each batch, added up
+  std::uint64_t most_keys = 0;  ///< different keys of one batch
+};
+
 /// The part of a strategy that answers for the rows of the model's tables: where they are when a pass wants them, how
 /// their gradients reach their owners, and who updates them. For each (virtual) worker's batch the trainer calls fetch
 /// once, then acquire and grad_ready where a layer reads the table.
@@ -53,6 +61,9 @@ class Tables {
   virtual void quiesce() {}
   /// Returns this process's rows for a checkpoint, valid until the next step. Servers of rows alone have saved theirs.
   virtual std::vector<optim::TablePart> save(std::uint64_t step) = 0;
+  /// The rows of this process, valid until the next step. Empty if servers have all of them.
+  virtual std::vector<optim::TablePart> own_rows() const { return {}; }
+  virtual TrainedBatches trained(TableId table) const = 0;
   /// This worker pushes nothing more (ssp, asp). Later reads give the rows of the end, once all workers have left.
   virtual void leave() {}
   /// See Pacing::staleness; of rows that no unit's servers have.
