@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -29,6 +30,7 @@ namespace fs = std::filesystem;
 using FormulasOf = std::function<Json(const Json& job)>;
 
 constexpr std::size_t kMostProcessesOfTraffic = 24;  ///< a matrix of more does not fit a page
+constexpr std::size_t kMostHotRows = 16;             ///< of a table
 
 /// Calls `read`, and says of which file it is that it lacks what psring writes.
 template <class Read>
@@ -63,6 +65,49 @@ Json workers_of(const Json& roles) {
     workers.push_back(std::move(worker));
   }
   return workers;
+}
+
+/// Returns for each table {name, fused, owners: [{process, rows, updates, busy_s}], workers: [{process, batches,
+/// lookups, keys, most_keys}], hot: [{key, updates, process}]}; null if the run has none. `busy_s` is null of a worker,
+/// `fused` of a table of a user's program.
+Json tables_of(const Json& roles) {
+  std::map<std::string, std::vector<std::pair<std::string, const Json*>>> reports;  // by table
+  for (const auto& [process, report] : roles.items())
+    if (report.contains("tables"))
+      for (const Json& table : report["tables"])
+        reports[table.at("name").get<std::string>()].emplace_back(process, &table);
+  Json tables;
+  for (const auto& [name, own] : reports) {
+    Json owners = Json::array();
+    Json workers = Json::array();
+    Json fused;
+    std::vector<Json> hot;
+    for (const auto& [process, table] : own) {
+      if (table->contains("fused")) fused = table->at("fused");
+      Json figures = {{"process", process}};
+      if (table->contains("batches")) {
+        for (const char* figure : {"batches", "lookups", "keys", "most_keys"}) figures[figure] = table->at(figure);
+        workers.push_back(std::move(figures));
+      }
+      if (!table->contains("rows")) continue;
+      owners.push_back({{"process", process},
+                        {"rows", table->at("rows")},
+                        {"updates", table->at("updates")},
+                        {"busy_s", roles[process].value("busy_s", Json())}});
+      for (Json row : table->at("hot")) {
+        row["process"] = process;
+        hot.push_back(std::move(row));
+      }
+    }
+    std::ranges::stable_sort(hot, std::greater(), [](const Json& row) { return row["updates"].get<std::uint64_t>(); });
+    if (hot.size() > kMostHotRows) hot.resize(kMostHotRows);
+    tables.push_back({{"name", name},
+                      {"fused", std::move(fused)},
+                      {"owners", std::move(owners)},
+                      {"workers", std::move(workers)},
+                      {"hot", std::move(hot)}});
+  }
+  return tables;
 }
 
 /// Returns lines of [from, to, operation, payload bytes, framing bytes].
@@ -129,6 +174,7 @@ Json run_of(const fs::path& folder, const std::string& name, const FormulasOf& f
       run["workers"] = workers_of(roles);
       run["traffic"] = traffic_of(roles);
       run["retransmitted"] = retransmitted_of(roles);
+      run["tables"] = tables_of(roles);
       run["formulas"] = formulas_of(*summary, roles, formulas((*manifest)["job"]));
       run["summary"] = std::move(*summary);
     });

@@ -14,8 +14,8 @@ namespace psring::view {
 ///   {format, program, sources: [{name, kind, command, ended}], rows: [ROW], sweeps}
 ///   ROW: {label, source, ownership, compare, next_command, runs: [RUN]}; compare is the row of compare.json without
 ///   its runs and its job, or null; next_command is there if compare is RUN: {folder, manifest, summary, workers,
-///   traffic, retransmitted, formulas, loss, staleness, lag, evaluations, memory_log, recoveries, trace}; manifest
-///   is run.json, summary is summary.json without `roles` (null if the run did not end), workers, traffic and
+///   traffic, retransmitted, tables, formulas, loss, staleness, lag, evaluations, memory_log, recoveries, trace};
+///   manifest is run.json, summary is summary.json without `roles` (null if the run did not end), workers, traffic and
 ///   retransmitted are figures of `roles`, formulas are those of `summary.bytes`, an item each: {text, values, a_step,
 ///   steps}, or null if they do not give the prediction
 /// A folder is one run's or a comparison's. `program` names who writes the document. Reads files, and nothing else.

@@ -218,6 +218,38 @@ class Report(ProgramTest):
         self.assertEqual([one for one in log["server 0"]["rss"] if one is not None], [])
         self.assertTrue(all(log["worker 0"]["rss"]))
 
+    def test_of_tables(self):
+        """The rows of each server, the keys with the most updates, and the different keys of batches are those of the run."""
+        job = ["--model", "dlrm:dense=4,features=6,dim=8,bottom=16-8,top=16-1", "--data", "criteo-like:samples=2k", "--global-batch", 36,
+               "--steps", 6, "--table-optimizer", "adagrad"]
+        for strategy, owners in (("ps", 3), ("hybrid-async", 3), ("single", 1)):
+            with self.subTest(strategy):
+                workers = ["--workers", 2, "--servers", owners] if strategy != "single" else []
+                self.assert_done(self.run_program("psring", "train", "--strategy", strategy, *workers, *job, "--out", strategy))
+                self.report(strategy)
+                page = self.folder / strategy / "report.html"
+                document = document_of(page)
+                (run,) = document["rows"][0]["runs"]
+                (table,) = run["tables"]
+                self.assertEqual((table["name"], table["fused"], len(table["owners"])), ("rows", True, owners))
+                with open(self.folder / strategy / "model.safetensors", "rb") as file:
+                    (saved,) = json.loads(file.read(int.from_bytes(file.read(8), "little")))["rows.keys"]["shape"]
+                self.assertEqual(sum(owner["rows"] for owner in table["owners"]), saved)
+                lookups = 36 * 6 * 6 // len(table["workers"])
+                self.assertEqual([(one["batches"], one["lookups"]) for one in table["workers"]], [(6, lookups)] * len(table["workers"]))
+                asked = {one["process"]: 8 * one["keys"] for one in table["workers"]}
+                if owners > 1:
+                    moved = {process: sum(line[3] for line in run["traffic"] if line[0] == process and line[2] == "rows_pull") for process in asked}
+                    self.assertEqual(moved, asked)  # evaluations and saving are start-up
+                hot = [row["updates"] for row in table["hot"]]
+                self.assertEqual((len(hot), hot), (16, sorted(hot, reverse=True)))
+                self.assertEqual(hot[0], 6 if strategy != "hybrid-async" else 12)  # a feature of 10 values is in each batch
+                sections = [one for one in SECTIONS if one != "cluster"]
+                sections.insert(sections.index("memory") + 1, "tables")
+                if strategy == "hybrid-async":
+                    sections.insert(sections.index("tables") + 1, "asynchrony")
+                self.drawn(page, document, sections)
+
     def test_of_a_trace(self):
         self.compare("cmp", "--strategies", "zero3,ps", "--workers", 2, "--trace", "on", "--link", "1gbit")
         page = self.folder / "cmp" / "report.html"

@@ -9,7 +9,7 @@ import { operationName, processName } from "../common/names.js";
 const kMostProcesses = 12;
 
 /// Operations that move tensors in a step; start-up, verdicts and evaluation are control.
-const kExchange = new Set(["push", "pull", "push_pull", "values", "all_reduce", "reduce_scatter", "all_gather", "message"]);
+const kExchange = new Set(["push", "pull", "push_pull", "values", "all_reduce", "reduce_scatter", "all_gather", "message", "rows_pull", "rows", "rows_push"]);
 
 const role = (name) => name.split(" ")[0];
 

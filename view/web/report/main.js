@@ -17,10 +17,11 @@ import { owners } from "./owners.js";
 import { ran } from "./ran.js";
 import { recoveries } from "./recoveries.js";
 import { sweeps } from "./sweeps.js";
+import { tables } from "./tables.js";
 import { time } from "./time.js";
 import { timeline } from "./timeline.js";
 
-const kSections = [ran, cluster, owners, mesh, loss, time, timeline, bytes, memory, sweeps, asynchrony, recoveries, next, absent];
+const kSections = [ran, cluster, owners, mesh, loss, time, timeline, bytes, memory, tables, sweeps, asynchrony, recoveries, next, absent];
 
 const doc = JSON.parse(document.getElementById("data").textContent);
 const picks = {};

@@ -4,7 +4,7 @@ export const en = {
   title: "psring report", language: "中文", dark: "Dark", light: "Light", save: "Save as", all: "All strategies", show: "Show",
   strategy: "strategy", process: "process", step: "step", seconds: "seconds", worker: "worker", server: "server",
   table: "All figures as a table", run: "run", runsNote: (n) => `${n} runs of each row: the tables at the top show medians, the figures show run 1.`,
-  nav: { ran: "What ran", cluster: "On a cluster", owners: "Who owns what", mesh: "Mesh", loss: "Loss", time: "Time", timeline: "One step", bytes: "Bytes", memory: "Memory", sweeps: "Sweeps", asynchrony: "Asynchrony", recoveries: "Recoveries", next: "What to try", absent: "Not recorded" },
+  nav: { ran: "What ran", cluster: "On a cluster", owners: "Who owns what", mesh: "Mesh", loss: "Loss", time: "Time", timeline: "One step", bytes: "Bytes", memory: "Memory", tables: "Tables", sweeps: "Sweeps", asynchrony: "Asynchrony", recoveries: "Recoveries", next: "What to try", absent: "Not recorded" },
 
   ranTitle: "What ran", command: "command", version: "version", hosts: "hosts", processors: "processors", link: "link", seed: "seed",
   model: "model", data: "data", noLink: "not shaped", unfinished: "not finished", shared: "memory, or TCP as it is",
@@ -54,7 +54,7 @@ export const en = {
   bytesTitle: "Bytes", bytesFigure: "Payload of the whole run", bytesCaption: "The diamond is the prediction of the formula. Start-up, flags and evaluation are counted apart.",
   direction: "direction", sent: "sent", received: "received", replicated: "replicated", measured: "measured", predicted: "predicted", difference: "difference",
   asPredicted: "as predicted", differs: "differs", notPredicted: "no prediction", servers: "servers",
-  operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push_pull: "push", values: "updated parameters", pull: "pull request", message: "samples" },
+  operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push_pull: "push", values: "updated parameters", pull: "pull request", message: "samples", rows_pull: "keys", rows: "rows", rows_push: "gradients of rows" },
   traffic: "Who sent how much to whom", trafficCaption: "Payload of the whole run with start-up and control; rows send, columns receive.", from: "from", to: "to", operation: "operation", payload: "payload", framing: "framing",
 
   formulasTitle: "The formula, with its numbers", formula: "formula of a step", withNumbers: "with numbers", bytesAStep: "bytes a step", steps: "steps", aWorker: "a worker",
@@ -65,6 +65,14 @@ export const en = {
   systemNote: "RSS and Pss are the kernel's: with code, libraries and allocator. In Pss a page that n processes share counts 1/n in each.",
   memoryCurve: "Pss over time", bookedCurve: "Booked memory over time", system: "RSS and Pss of every process",
   categories: { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", activations: "activations", communication: "communication", staging: "staging", index: "index of rows" },
+
+  tablesTitle: "Tables: who owns a row",
+  tablesNote: "A key's hash chooses the owner of its row. A step asks for the rows of a batch once for each different key; gradients of rows go the same way back.",
+  rowsFigure: "Rows at their owners, at the end of the run", rowsCaption: "The share is that of an owner in all rows of the table.",
+  tableName: "table", rows: "rows", rowUpdates: "updates of rows", keysAsked: "keys asked for", rowBytesOut: "rows sent", rowBytesIn: "gradients received", busySeconds: "busy s",
+  hotFigure: "Hot keys", hotCaption: "The keys with the most updates, of those that have a row at the end. Workers that have a key in the same step make one update; where a rule counts occurrences, these are counted.",
+  hotKey: "key", feature: "feature", ownerOf: "owner", shareOfUpdates: "share of updates",
+  batches: "batches", lookups: "lookups a batch", uniqueKeys: "different keys a batch", mostUnique: "most", sentOnce: "lookups for each key sent",
 
   sweepsTitle: "Sweeps", sweepTime: (option) => `Step time over ${option}`, sweepTimeCaption: "Median step of the slowest worker; the whisker reaches from the fastest to the slowest run.",
   sweepPredicted: "Dashed: computing plus the predicted exposed communication.", sweepLink: "Dotted: the time that the busiest link alone needs.", linkAlone: "link alone", least: "least ms", most: "most ms",

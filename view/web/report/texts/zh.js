@@ -6,7 +6,7 @@ export const zh = {
   title: "psring 报告", language: "English", dark: "深色", light: "浅色", save: "另存为", all: "所有策略", show: "显示",
   strategy: "策略", process: "进程", step: "步", seconds: "秒", worker: "worker", server: "server",
   table: "全部数据的表格", run: "运行", runsNote: (n) => `每行运行 ${n} 次：上方的表是中位数，各图是第 1 次运行。`,
-  nav: { ran: "运行了什么", cluster: "在集群上", owners: "谁拥有什么", mesh: "网格", loss: "损失", time: "时间", timeline: "一步", bytes: "字节", memory: "内存", sweeps: "扫描", asynchrony: "异步", recoveries: "恢复", next: "下一步", absent: "未记录" },
+  nav: { ran: "运行了什么", cluster: "在集群上", owners: "谁拥有什么", mesh: "网格", loss: "损失", time: "时间", timeline: "一步", bytes: "字节", memory: "内存", tables: "表", sweeps: "扫描", asynchrony: "异步", recoveries: "恢复", next: "下一步", absent: "未记录" },
 
   ranTitle: "运行了什么", command: "命令", version: "版本", hosts: "主机", processors: "处理器", link: "链路", seed: "种子",
   model: "模型", data: "数据", noLink: "未限速", unfinished: "未结束", shared: "内存，或原样的 TCP",
@@ -56,7 +56,7 @@ export const zh = {
   bytesTitle: "字节", bytesFigure: "整个运行的有效载荷", bytesCaption: "菱形是公式的预测。启动、标志和评估另计。",
   direction: "方向", sent: "发送", received: "接收", replicated: "复制", measured: "实测", predicted: "预测", difference: "差",
   asPredicted: "与预测相同", differs: "不同", notPredicted: "无预测", servers: "server 合计",
-  operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push_pull: "推送", push: "推送", values: "更新后的参数", pull: "拉取请求", message: "样本", "start-up": "启动", leave: "离开", broadcast: "broadcast", barrier: "barrier" },
+  operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push_pull: "推送", push: "推送", values: "更新后的参数", pull: "拉取请求", message: "样本", rows_pull: "键", rows: "行", rows_push: "行的梯度", "start-up": "启动", leave: "离开", broadcast: "broadcast", barrier: "barrier" },
   traffic: "谁向谁发送了多少", trafficCaption: "整个运行的有效载荷，包含启动和控制；行发送，列接收。", from: "发送方", to: "接收方", operation: "操作", payload: "有效载荷", framing: "帧开销",
 
   formulasTitle: "公式与代入的数值", formula: "每步的公式", withNumbers: "代入数值", bytesAStep: "每步字节", steps: "步数", aWorker: "每个 worker",
@@ -67,6 +67,14 @@ export const zh = {
   systemNote: "RSS 和 Pss 由内核统计，包含代码、库和分配器。n 个进程共享的页在每个进程的 Pss 中计 1/n。",
   memoryCurve: "Pss（按时间）", bookedCurve: "登记的内存（按时间）", system: "每个进程的 RSS 和 Pss",
   categories: { parameters: "参数", gradients: "梯度", optimizer: "优化器状态", activations: "激活值", communication: "通信", staging: "暂存", index: "行索引" },
+
+  tablesTitle: "表：谁拥有一行",
+  tablesNote: "键的哈希决定谁拥有它的行。一步之中，一个 batch 里每个不同的键只请求一次行；行的梯度原路返回。",
+  rowsFigure: "运行结束时各所有者的行数", rowsCaption: "百分比是该所有者在表的全部行中所占的份额。",
+  tableName: "表", rows: "行数", rowUpdates: "行的更新次数", keysAsked: "请求的键", rowBytesOut: "发送的行", rowBytesIn: "收到的梯度", busySeconds: "忙碌秒数",
+  hotFigure: "热键", hotCaption: "更新次数最多的键（只计结束时有行的键）。同一步中多个 worker 都有的键只更新一次；规则统计出现次数时，这里就是出现次数。",
+  hotKey: "键", feature: "特征", ownerOf: "所有者", shareOfUpdates: "占更新次数",
+  batches: "batch 数", lookups: "每个 batch 的查找", uniqueKeys: "每个 batch 的不同键", mostUnique: "最多", sentOnce: "每发送一个键的查找",
 
   sweepsTitle: "扫描", sweepTime: (option) => `每步耗时与${option}`, sweepTimeCaption: "最慢的 worker 每步耗时的中位数；须线从最快的运行到最慢的运行。",
   sweepPredicted: "虚线：计算时间加预测的暴露通信。", sweepLink: "点线：仅最忙的链路就需要的时间。", linkAlone: "仅链路", least: "最小毫秒", most: "最大毫秒",
