@@ -94,6 +94,7 @@ TEST_CASE("a state without lines knows nothing") {
   CHECK(json["workers"].size() == 2);
   CHECK(json["workers"][0]["step"].is_null());
   CHECK(json["servers"][0]["updates"].is_null());
+  CHECK(json["servers"][0]["rows"].is_null());
   CHECK(json["links"].is_null());
   CHECK(json["progress"]["loss"].is_null());
 }
@@ -210,13 +211,14 @@ TEST_CASE("statuses give waits, load and links; a process that begins anew count
   state.set_run("run", manifest(1, 1), 0);
   const auto status = [](double time, double busy, int bytes) {
     return fmt::format(
-        R"({{"role":"server","rank":0,"time_s":{},"busy_s":{},"updates":3,"bytes_sent":9,"bytes_received":8,"waiting":{{"operation":"push","peer":"worker 0","since_s":1}},"sent":[["pull","worker 0",2,{}],["retransmitted","worker 0",5,50]]}})",
+        R"({{"role":"server","rank":0,"time_s":{},"busy_s":{},"updates":3,"rows":70,"bytes_sent":9,"bytes_received":8,"waiting":{{"operation":"push","peer":"worker 0","since_s":1}},"sent":[["pull","worker 0",2,{}],["retransmitted","worker 0",5,50]]}})",
         time, busy, bytes);
   };
   state.add_status(status(1, 0, 100), kStart);
   state.add_status(status(2, 0.25, 300), kStart);
   const Json json = state_of(state);
   CHECK(json["servers"][0]["busy"].get<double>() == 0.25);
+  CHECK(json["servers"][0]["rows"] == Json(70));
   CHECK(json["servers"][0]["waiting"]["since_s"].get<double>() == 3);
   CHECK(json["links"][0]["bytes_per_second"].get<double>() == 200);
   CHECK(json["links"][1]["retransmissions"].get<int>() == 5);

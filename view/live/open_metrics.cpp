@@ -93,6 +93,7 @@ constexpr Column kWorker[] = {
 
 constexpr Column kServer[] = {
     {"updates", "psring_server_version", "gauge", "", "Version of the server's parameters."},
+    {"rows", "psring_server_rows", "gauge", "", "Rows of tables that the server has."},
     {"busy", "psring_server_busy_ratio", "gauge", "ratio", "Fraction of time that the server works on frames."},
 };
 
@@ -113,8 +114,8 @@ void write_memory(Text& text, const Json& figures) {
   {
     Family booked(text, "psring_memory_bytes", "gauge", "bytes", "Booked bytes by category.");
     for_each_process(figures, [&](const Json& process, const std::string& name) {
-      for (const char* category : {"parameters", "gradients", "optimizer", "activations", "communication"})
-        if (process["memory"].is_object())
+      for (const char* category : {"parameters", "gradients", "optimizer", "activations", "communication", "index"})
+        if (process["memory"].is_object() && process["memory"].contains(category))
           booked.add(process["memory"][category], {{"process", name}, {"category", category}});
     });
   }

@@ -214,6 +214,7 @@ void LiveState::add_memory(std::string_view line, Moment now) {
     Json memory = Json::object();
     for (const char* category : {"parameters", "gradients", "optimizer", "activations", "communication"})
       memory[category] = json.contains(category) ? number_or_null(json[category], "current") : Json();
+    if (json.contains("index") && number_of(json["index"], "current") > 0) memory["index"] = json["index"]["current"];
     memory["rss"] = number_or_null(json, "rss");
     memory["pss"] = number_or_null(json, "pss");
     Process& process = processes_[name];

@@ -161,7 +161,7 @@ Json LiveState::server(std::uint32_t rank, Moment now) const {
   const auto found = processes_.find(name);
   const bool known = found != processes_.end();
   json["busy"] = known && found->second.busy && !end_ ? Json(*found->second.busy) : Json();
-  json["updates"] = known ? field_or_null(found->second.status, "updates") : Json();
+  for (const char* key : {"updates", "rows"}) json[key] = known ? field_or_null(found->second.status, key) : Json();
   return json;
 }
 

@@ -96,7 +96,9 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
       {strategy.row_servers && job.server_threads > 1, fmt::format("--server-threads {}", job.server_threads),
        "one thread updates rows"},
       {job.accumulate_at == "owner", "--accumulate-at owner", "rows are pushed once a step"},
-      {optim::loss_scaler(job).active(), "--loss-scale " + job.loss_scale, "gradients of rows are not scaled"},
+      {optim::loss_scaler(job).active(),
+       job.loss_scale == plain.loss_scale ? "--precision " + job.precision : "--loss-scale " + job.loss_scale,
+       "gradients of rows are not scaled"},
       {job.device == "cuda", "--device cuda", "rows are read on the host"},
       {job.tensor > 1, fmt::format("--tensor {}", job.tensor), "each worker reads whole rows"},
       {job.pipeline > 1, fmt::format("--pipeline {}", job.pipeline), "each worker reads whole rows"},
@@ -109,7 +111,6 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
       {checkpoints && each_push_of_rows, of_checkpoints + " with --table-consistency " + job.row_consistency(),
        "a checkpoint holds one step of all workers"},
       {!job.init.empty(), "--init", "rows begin with --table-init"},
-      {!job.live.empty(), "--live", "the page shows no rows"},
       {job.compute != plain.compute, "--compute " + job.compute, "layers that only sleep read no rows"},
   };
   refuse(rows, "--model " + job.model);

@@ -238,7 +238,7 @@ class Tables(ProgramTest):
 
     def test_what_tables_do_not_have_is_refused(self):
         for flags in (["--consistency", "asp", "--table-consistency", "bsp"], ["--consistency", "asp", "--remedy", "scale-lr"], ["--compress", "int8"], ["--elastic", "1:2"],
-                      ["--live", "127.0.0.1:0"], ["--consistency", "asp", "--max-restarts", 1], ["--table-consistency", "ssp:1", "--max-restarts", 1],
+                      ["--consistency", "asp", "--max-restarts", 1], ["--table-consistency", "ssp:1", "--max-restarts", 1],
                       ["--optimizer-on", "worker"], ["--local-reduce"], ["--backup-workers", 1], ["--servers", "mixed:1"],
                       ["--compute", "sleep:1ms"], ["--aggregate", "median"], ["--precision", "f16"]):
             result = self.train("--strategy", "ps", "--workers", 2, *JOB, *flags)
@@ -250,7 +250,7 @@ class Tables(ProgramTest):
             self.assert_refused(result, 2, "--replicas 1: such a job continues from checkpoints")
         for strategy in ("ddp-naive", "zero3", "ps-zero3", "dp"):
             self.assert_refused(self.train("--strategy", strategy, "--workers", 2, *JOB), 2, f"--strategy {strategy} is refused")
-        for command in ("plan", "memory", "step"):
+        for command in ("plan", "memory"):
             result = self.run_program("psring", command, *JOB[:2])
             self.assertIn(result.status, (2, 3), result)
             self.assertEqual(len(result.err.splitlines()), 1, result.err)

@@ -97,6 +97,22 @@ class LivePage(unittest.TestCase):
             for name in ("place", "bubble"):
                 self.assertEqual(browser.run(f"[...document.querySelectorAll('#workers [data-name=\"{name}\"]')].every((one) => one.offsetParent === null)"), True)
 
+    def test_rows_of_tables(self):
+        state = snapshot()
+        for server in state["servers"]:
+            server["rows"] = 12345 + server["rank"]
+            server["memory"]["index"] = 5 << 20
+        server = self.serve(state)
+        with Browser() as browser:
+            self.open(browser, server)
+            self.assertEqual([self.cell(browser, "servers", rank, "rows") for rank in range(2)], ["12,345", "12,346"])
+            self.assertIn("index of rows 5 MiB", browser.run("document.querySelector('#servers [data-row=\"0\"] [data-name=\"memory\"] .track').getAttribute('aria-label')"))
+            self.assertEqual(browser.errors, [])
+        server = self.serve(snapshot())
+        with Browser() as browser:
+            self.open(browser, server)
+            self.assertEqual(browser.run("[...document.querySelectorAll('#servers [data-name=\"rows\"]')].every((one) => one.offsetParent === null)"), True)
+
     def test_language_theme_and_keys(self):
         server = self.serve(snapshot(stale=True))
         with Browser() as browser:

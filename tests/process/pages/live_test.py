@@ -261,6 +261,24 @@ class Live(ProgramTest):
                 models = [(self.folder / run / "model.safetensors").read_bytes() for run in (name, f"{name}-without")]
                 self.assertEqual(*models)
 
+    def test_live_tables(self):
+        """--live with tables: in the end, the view has the rows of each server, and the model is that of a run without it."""
+        for strategy in ("ps", "hybrid"):
+            with self.subTest(strategy):
+                arguments = ["--strategy", strategy, "--workers", 2, "--servers", 2, "--model", "fm:dense=2,features=4,dim=3", "--data",
+                             "criteo-like:samples=2k", "--global-batch", 16, "--steps", 40]
+                self.assert_done(self.train(*arguments, "--out", f"{strategy}-without"))
+                job, view = self.live(*arguments, "--out", strategy)
+                viewer = Viewer(view)
+                state = self.state_at_end(viewer)
+                viewer.close()
+                self.assert_done(self.finish(job))
+                roles = json.loads((self.folder / strategy / "summary.json").read_text())["roles"]
+                for server in state["servers"]:
+                    self.assertGreater(server["rows"], 100)
+                    self.assertEqual(server["rows"], roles[f"server {server['rank']}"]["tables"][0]["rows"])
+                self.assertEqual(*[(self.folder / run / "model.safetensors").read_bytes() for run in (strategy, f"{strategy}-without")])
+
     def test_live_wait(self):
         """A worker that is stopped: the others are seen waiting for it."""
         job, view = self.live(*ENDLESS, "--strategy", "ddp", "--workers", 2, "--heartbeat-timeout", 300, "--out", "run")

@@ -19,7 +19,7 @@ export const rate = (value) => (value == null ? kNothing : value >= 1000 ? Strin
 export const clock = (date) => [date.getHours(), date.getMinutes(), date.getSeconds()].map((value) => String(value).padStart(2, "0")).join(":");
 
 /// The categories of booked memory, in the order of their bars.
-export const kCategories = ["parameters", "gradients", "optimizer", "activations", "communication"];
+export const kCategories = ["parameters", "gradients", "optimizer", "activations", "communication", "index"];
 
 /// Returns the booked bytes of a process; null if nothing is known.
 export const booked = (memory) => {

@@ -30,10 +30,10 @@ export const en = {
   workersCaption: "Lag: how many steps a worker is ahead of the slowest one. Memory: booked bytes of parameters, gradients, optimizer state, activations and communication. A bar is relative to the longest of its column.",
   nobodyWaits: "No worker waits now.", waitingNow: (n, all) => `${n} of ${all} workers ${n === 1 ? "waits" : "wait"} now`, mostFor: (n, whom) => `, ${n} of them for ${whom}`,
   waitsFor: (whom, operation, since) => `${[whom, operation].filter(Boolean).join(": ")}, for ${since}`,
-  operations: { wait: "collective", acquire: "parameters", "wait for input": "input", "wait for gradient": "gradient", "wait for send": "send", "sum of shared tensors": "shared tensors" }, ago: (text) => `${text} ago`,
-  categories: { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", activations: "activations", communication: "communication" },
+  operations: { wait: "collective", acquire: "parameters", "acquire rows": "rows", "wait for input": "input", "wait for gradient": "gradient", "wait for send": "send", "sum of shared tensors": "shared tensors" }, ago: (text) => `${text} ago`,
+  categories: { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", activations: "activations", communication: "communication", index: "index of rows" },
 
-  serversTitle: "Servers", busy: "load", updates: "updates", serversCaption: "Load: the part of the last second in which the server worked on frames.",
+  serversTitle: "Servers", busy: "load", updates: "updates", rows: "rows", serversCaption: "Load: the part of the last second in which the server worked on frames.",
 
   linksTitle: "Links", linksFigure: "Who sends to whom now, bytes a second", linksCaption: "Rows send, columns receive; w is a worker, s a server. A darker cell carries more.",
   from: "from", to: "to", operation: "operation", rate: "rate", payload: "so far", retransmissions: "sent again", busiest: (n) => `The ${n} busiest links`,

@@ -30,10 +30,10 @@ export const zh = {
   workersCaption: "领先量：比最慢的 worker 领先多少步。内存：登记的参数、梯度、优化器状态、激活值和通信的字节数。条的长度相对于该列的最大值。",
   nobodyWaits: "现在没有 worker 在等待。", waitingNow: (n, all) => `现在 ${all} 个 worker 中有 ${n} 个在等待`, mostFor: (n, whom) => `，其中 ${n} 个在等 ${whom}`,
   waitsFor: (whom, operation, since) => `${[whom, operation].filter(Boolean).join("：")}，已 ${since}`,
-  operations: { wait: "集合通信", acquire: "参数", "wait for input": "输入", "wait for gradient": "梯度", "wait for send": "发送", "sum of shared tensors": "共享张量" }, ago: (text) => `${text}前`,
-  categories: { parameters: "参数", gradients: "梯度", optimizer: "优化器状态", activations: "激活值", communication: "通信" },
+  operations: { wait: "集合通信", acquire: "参数", "acquire rows": "行", "wait for input": "输入", "wait for gradient": "梯度", "wait for send": "发送", "sum of shared tensors": "共享张量" }, ago: (text) => `${text}前`,
+  categories: { parameters: "参数", gradients: "梯度", optimizer: "优化器状态", activations: "激活值", communication: "通信", index: "行索引" },
 
-  serversTitle: "各 server", busy: "负载", updates: "更新次数", serversCaption: "负载：最近一秒中 server 处理帧的时间所占的比例。",
+  serversTitle: "各 server", busy: "负载", updates: "更新次数", rows: "行数", serversCaption: "负载：最近一秒中 server 处理帧的时间所占的比例。",
 
   linksTitle: "链路", linksFigure: "现在谁向谁发送，字节/秒", linksCaption: "行发送，列接收；w 是 worker，s 是 server。颜色越深，流量越大。",
   from: "发送方", to: "接收方", operation: "操作", rate: "速率", payload: "累计", retransmissions: "重发", busiest: (n) => `最忙的 ${n} 条链路`,
