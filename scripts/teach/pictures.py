@@ -13,7 +13,7 @@ WIDTH = 820
 CATEGORIES = ("parameters", "gradients", "optimizer", "activations", "communication")
 
 
-def spans_of(scene, place, shown=("forward", "backward", "update", "wait", "acquire")):
+def spans_of(scene, place, shown=("forward", "backward", "update", "wait", "acquire", "acquire rows")):
     """Yields (name, begin, end) of a worker's activities that the pictures show."""
     open_spans = []
     for event in scene["events"]:
@@ -24,7 +24,7 @@ def spans_of(scene, place, shown=("forward", "backward", "update", "wait", "acqu
         else:
             name, begin = open_spans.pop()
             if name in shown:
-                yield "wait" if name == "acquire" else name, begin, event["t"]  # an acquire that takes time waits
+                yield "wait" if name.startswith("acquire") else name, begin, event["t"]  # an acquire that takes time waits
 
 
 def transfers_of(scene, place):

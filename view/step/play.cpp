@@ -51,6 +51,8 @@ Json units_of(const worker::TrainSetup& setup) {
                      {"trained", layout.units[unit].trained},
                      {"layers", std::move(layers)}});
   }
+  for (const TableLayout& table : layout.tables)
+    units.push_back({{"name", table.name}, {"table", true}, {"width", table.width}, {"trained", true}});
   return units;
 }
 
@@ -79,13 +81,15 @@ Json memory_of(const std::map<Category, std::uint64_t>& booked) {
 
 /// Predicted bytes of a step, and of the whole scene on top of its steps', and booked bytes; a value that is missing is
 /// left out.
-Json prediction_of(const worker::Prediction& prediction) {
+Json prediction_of(const worker::Prediction& prediction, bool has_tables) {
   Json json = Json::object();
   const auto add = [&](const char* name, const auto& value) {
     if (value) json[name] = *value;
   };
   add("worker_sends", prediction.worker_sends);
-  if (prediction.larger_batches_send > 0) json["worker_sends_of_run"] = prediction.larger_batches_send;
+  const std::uint64_t of_run = has_tables ? prediction.run_sends : prediction.larger_batches_send;
+  if (of_run > 0) json["worker_sends_of_run"] = of_run;
+  if (has_tables && prediction.run_server_sends > 0) json["servers_send_of_run"] = prediction.run_server_sends;
   add("worker_receives", prediction.worker_receives);
   add("servers_send", prediction.server_sends);
   add("servers_receive", prediction.server_receives);
@@ -108,14 +112,15 @@ std::vector<std::size_t> hosts_of(const JobOptions& job) {
 
 /// `units`: unit_numbers of the job.
 Json processes_of(const std::vector<net::Peer>& places, const SceneRecorder& recorder,
-                  const std::vector<std::vector<std::size_t>>& units) {
+                  const std::vector<std::vector<std::size_t>>& units, bool has_tables) {
   Json processes = Json::array();
   for (std::size_t place = 0; place + 1 < places.size(); ++place) {  // without the coordinator
     Json process = {{"name", net::to_string(places[place])},
                     {"role", net::to_string(places[place].role)},
                     {"rank", places[place].rank},
                     {"sent", recorder.sent()[place]}};
-    if (const auto& prediction = recorder.predictions()[place]) process["predicted"] = prediction_of(*prediction);
+    if (const auto& prediction = recorder.predictions()[place])
+      process["predicted"] = prediction_of(*prediction, has_tables);
     if (place < units.size()) process["units"] = units[place];
     processes.push_back(std::move(process));
   }
@@ -127,6 +132,9 @@ struct Recording {
   Recording(const JobOptions& job, const PlayOptions& options, const JobNames& names, SceneTables& tables)
       : hosts(hosts_of(job)), recorder(hosts, tables) {
     recorder.number_units(unit_numbers(job, names));
+    const worker::TrainSetup setup(job, names.workers, names.optimizers);
+    if (!setup.layout().tables.empty())
+      recorder.show_tables(setup.layout().units.size() - setup.served_layout().units.size());
     const TemporaryFolder folder("psring-step");
     SimulatedJobOptions simulated;
     simulated.job = job;
@@ -247,7 +255,8 @@ Json play(const std::string& label, const JobOptions& job, const worker::Strateg
   scene["model_sha256"] = undisturbed.model_sha256;
   scene["ownership"] = ownership(kind, scene["job"], std::nullopt, setup.layout().weights);
   scene["units"] = units_of(setup);
-  scene["processes"] = processes_of(peers_of(job), undisturbed.recorder, unit_numbers(job, names));
+  scene["processes"] =
+      processes_of(peers_of(job), undisturbed.recorder, unit_numbers(job, names), !setup.layout().tables.empty());
   scene["events"] = undisturbed.recorder.events();
   scene["duration_ns"] = undisturbed.duration();
   if (options.kills) scene["runs"] = play_kills(job, *options.kills, undisturbed, options, names, tables);

@@ -19,7 +19,9 @@ template <class... Bodies>
 Overloaded(Bodies...) -> Overloaded<Bodies...>;
 
 constexpr std::string_view kEvaluate = "evaluate";
-constexpr std::size_t kCategoriesShown = 5;  // staging belongs to devices, which no simulated job has
+/// Staging belongs to devices, which no simulated job has; the last category is shown only in scenes with tables.
+constexpr Category kShown[] = {Category::parameters,  Category::gradients,     Category::optimizer,
+                               Category::activations, Category::communication, Category::index};
 
 /// Does the frame belong to the exchange of gradients and parameters, and in a mesh of activations? All other frames
 /// are control, such as the samples that `dp` scatters.
@@ -32,6 +34,9 @@ bool is_exchange(const net::FrameHeader& header, bool in_mesh) {
     case FrameType::all_reduce:
     case FrameType::reduce_scatter:
     case FrameType::all_gather:
+    case FrameType::rows_pull:
+    case FrameType::rows:
+    case FrameType::rows_push:
       return true;
     case FrameType::message:
       return in_mesh;
@@ -42,6 +47,11 @@ bool is_exchange(const net::FrameHeader& header, bool in_mesh) {
 
 bool is_shown(const net::FrameHeader& header) {
   return header.type != FrameType::acknowledge && (header.flags & net::FrameHeader::kProbe) == 0;
+}
+
+bool is_of_rows(FrameType type) {
+  return type == FrameType::rows_pull || type == FrameType::rows || type == FrameType::rows_push ||
+         type == FrameType::rows_ack;
 }
 
 bool is_message(const WatchedCall& call) {
@@ -245,12 +255,12 @@ std::size_t SceneRecorder::shown(std::size_t place, std::size_t unit) const {
 void SceneRecorder::look_at_memory(std::size_t place, Moment now) {
   if (!processes_[place]) return;
   Booked booked{};
-  for (std::size_t i = 0; i < kCategoriesShown; ++i)
-    booked[i] = processes_[place]->memory.current_bytes(static_cast<Category>(i));
+  const std::size_t shown = std::size(kShown) - (tables_begin_later_by_ ? 0 : 1);
+  for (std::size_t i = 0; i < shown; ++i) booked[i] = processes_[place]->memory.current_bytes(kShown[i]);
   if (booked == booked_[place]) return;
   booked_[place] = booked;
   Json bytes = Json::array();
-  for (std::size_t i = 0; i < kCategoriesShown; ++i) bytes.push_back(booked[i]);
+  for (std::size_t i = 0; i < shown; ++i) bytes.push_back(booked[i]);
   events_->push_back(
       {{"t", now.time_since_epoch().count()}, {"e", "memory"}, {"p", place}, {"bytes", std::move(bytes)}});
 }
@@ -275,7 +285,7 @@ void SceneRecorder::on_send(std::size_t from, std::size_t to, const net::FrameHe
     json["group"] = header.group;
     json["call"] = header.step;
   } else {
-    json["unit"] = header.unit;
+    json["unit"] = header.unit + (is_of_rows(header.type) ? tables_begin_later_by_.value_or(0) : 0);
     json["of_step"] = header.step;
     json["version"] = header.version;
   }

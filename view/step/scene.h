@@ -38,6 +38,10 @@ class SceneRecorder final : public JobListener, public net::SimulatedNetwork::Li
   /// stage. Without this, or with an empty list, its units are those of the scene.
   void number_units(std::vector<std::vector<std::size_t>> numbers) { numbers_ = std::move(numbers); }
 
+  /// The job has tables: events show the memory of their index as well. `units_elsewhere`: the units that the servers
+  /// of rows do not have, by which their numbers of tables are smaller than the scene's.
+  void show_tables(std::size_t units_elsewhere) { tables_begin_later_by_ = units_elsewhere; }
+
   EventListener* joins(std::size_t place, net::Peer duty, const MemoryLedger& memory, Moment now) override;
   void leaves(std::size_t place) override;
   void predicts(std::size_t place, const worker::Prediction& prediction) override;
@@ -79,6 +83,7 @@ class SceneRecorder final : public JobListener, public net::SimulatedNetwork::Li
   /// By link: the numbers of the frames in flight, by their sequence numbers.
   std::map<std::pair<std::size_t, std::size_t>, std::map<std::uint64_t, std::uint64_t>> in_flight_;
   std::uint64_t frames_ = 0;
+  std::optional<std::size_t> tables_begin_later_by_;  ///< empty: no tables
   std::unique_ptr<Json> events_;
 };
 

@@ -88,7 +88,7 @@ class Text {
   void add_activity(const Json& event) {
     const auto what = event.at("name").get<std::string>();
     if (what == "step") return line(event, fmt::format("begins step {}", event.at("step").get<std::uint64_t>()));
-    if (what == "load" || what == "acquire") return;
+    if (what == "load" || what == "acquire" || what == "acquire rows") return;
     std::string rest = units(event);
     if (event.contains("layer")) rest += fmt::format(", layer {}", event["layer"].get<std::size_t>());
     if (event.contains("peer")) rest += " for " + event["peer"].get<std::string>();

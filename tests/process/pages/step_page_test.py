@@ -123,6 +123,29 @@ class StepPage(ProgramTest):
                         self.assertEqual(self.number(browser, 0, f"peak.{p}"), max(booked))
             self.assertEqual(browser.errors, [])
 
+    def test_tables(self):
+        """The rows that a worker has are those of its batch; at the end all bytes are as predicted."""
+        self.assert_done(self.run_program("psring", "step", "--strategies", "ps,hybrid", "--workers", 2, "--servers", 2, "--model",
+                                          "fm:dense=2,features=3,dim=4", "--data", "criteo-like:samples=1k", "--global-batch", 12, "--out", "scene.html"))
+        page = self.folder / "scene.html"
+        (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page.read_text(), re.S)
+        with Browser() as browser:
+            browser.open(page, "lang=en&theme=light")
+            for k, scene in enumerate(json.loads(text)["scenes"]):
+                browser.run(f"(() => {{ const one = document.getElementById('left'); one.value = {k}; one.dispatchEvent(new Event('change')); }})()")
+                self.click(browser, "to-end")
+                moved = sum(e["bytes"] for e in scene["events"] if e["e"] == "send" and e["exchange"])
+                self.assertEqual((self.number(browser, 0, "bytes"), self.number(browser, 0, "predicted")), (moved, moved))
+                unit = len(scene["units"]) - 1
+                titles = [browser.run(f"document.querySelector('#pane-0 [data-cell=\"{place}.{unit}\"] title').textContent")
+                          for place in range(len(scene["processes"]))]
+                self.assertEqual(titles[0], "worker 0, rows: P rows of the batch; G rows of the batch, not computed yet; OS none; version 2")
+                self.assertRegex(titles[2], "server 0, rows: P 1/2; G none, .*; OS none; version 2|server 0, rows: P 1/2; G none, .*; OS 1/2; version 2")
+                said = browser.run("document.getElementById('pane-0').textContent")
+                self.assertNotIn("undefined", said)
+                self.assertNotIn("NaN", said)
+            self.assertEqual(browser.errors, [])
+
     def test_the_table_of_all_scenes(self):
         """The page answers: which memory does each stage save, how often is a unit gathered, what does stage 3 pay?"""
         document, page = self.make("ddp,zero1,zero2,zero3,ps", "--steps", 2, "--optimizer", "adamw")

@@ -190,6 +190,37 @@ class Step(ProgramTest):
                 self.assert_plans_hold(scene)
                 self.assertEqual(scene["model_sha256"], self.model_of_train(strategy, *more))
 
+    def test_tables(self):
+        """Rows' keys, values and gradients are frames of a unit beside the dense ones, and their bytes are as predicted."""
+        job = ["--model", "fm:dense=2,features=3,dim=4", "--data", "criteo-like:samples=1k", "--table-optimizer", "adagrad",
+               *JOB[4:], "--workers", 3, *LINK]
+        models = set()
+        for strategy, servers in (("ps", 2), ("hybrid", 3), ("ps-colocated", 3), ("zero1", 1)):
+            with self.subTest(strategy):
+                more = ["--strategy", strategy, *job, "--servers", servers]
+                self.assert_done(self.run_program("psring", "step", "--strategies", *more[1:], "--out", "scene.json"))
+                (scene,) = json.loads((self.folder / "scene.json").read_text())["scenes"]
+                self.assertNotIn("error", scene)
+                self.assert_activities_nest(scene)
+                (table,) = [(number, unit) for number, unit in enumerate(scene["units"]) if unit.get("table")]
+                self.assertEqual(table[1], {"name": "rows", "table": True, "width": 5, "trained": True})
+                sent = [e for e in scene["events"] if e["e"] == "send"]
+                self.assertEqual({e["name"] for e in sent if e.get("unit") == table[0] and e["exchange"]}, {"rows_pull", "rows", "rows_push"})
+                for place, process in enumerate(scene["processes"]):
+                    if process["role"] != "worker":
+                        continue
+                    moved = sum(e["bytes"] for e in sent if e["p"] == place and e["exchange"])
+                    self.assertEqual(moved, sum(process["sent"]))
+                    self.assertEqual(moved, scene["steps"] * process["predicted"]["worker_sends"] + process["predicted"]["worker_sends_of_run"])
+                of_servers = sum(sum(process["sent"]) for process in scene["processes"] if process["role"] == "server")
+                predicted = scene["processes"][0]["predicted"]
+                self.assertEqual(of_servers, scene["steps"] * predicted.get("servers_send", 0) + predicted["servers_send_of_run"])
+                self.assertEqual({len(e["bytes"]) for e in scene["events"] if e["e"] == "memory"}, {6})
+                self.assert_done(self.run_program("psring", "train", *more, "--out", strategy))
+                self.assertEqual(scene["model_sha256"], hashlib.sha256((self.folder / strategy / "model.safetensors").read_bytes()).hexdigest())
+                models.add(scene["model_sha256"])
+        self.assertEqual(len(models), 1)
+
     def test_the_same_scene_again(self):
         for strategy in ("ps-async", "zero3"):
             first = self.scene(strategy)

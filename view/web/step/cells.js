@@ -9,7 +9,8 @@ export function baseOf(scene, p) {
   const process = scene.processes[p];
   const own = scene.ownership ?? {};
   const isWorker = process.role === "worker";
-  const states = (isWorker ? own.worker : own.server) ?? { parameters: "whole", gradients: "whole", optimizer: "whole" };
+  const other = own.worker ? "none" : "whole";  // servers that have rows of tables alone; or a scene without ownership
+  const states = (isWorker ? own.worker : own.server) ?? { parameters: other, gradients: other, optimizer: other };
   if (!isWorker && own.shares) {  // of different sizes: as if all were as large as this one
     const parts = Math.round(100 / own.shares[process.rank]) / 100;
     const before = own.shares.slice(0, process.rank).reduce((sum, each) => sum + each, 0);
@@ -22,11 +23,22 @@ export function baseOf(scene, p) {
   return { ...states, parts, place: Math.floor(process.rank / (tensor * pipeline)) % parts, isStateless, slices: tensor, slice: process.rank % tensor };
 }
 
+/// Returns the same for a table: the servers own its rows, or the process that is alone; a worker has rows of its batch for
+/// a step.
+export function tableBaseOf(scene, p) {
+  const process = scene.processes[p];
+  const servers = scene.processes.filter((one) => one.role === "server").length;
+  const state = process.role !== "worker" ? "range" : servers > 0 ? "batch" : "whole";
+  return { ...baseOf(scene, p), parameters: state, gradients: state === "batch" ? "batch" : "none", optimizer: state === "batch" ? "none" : state,
+           parts: Math.max(1, servers), place: process.rank % Math.max(1, servers), slices: 1, slice: 0 };
+}
+
 const unitsOf = (e, count) => {
   if (e.units) return Array.from({ length: e.units[1] - e.units[0] }, (_, k) => e.units[0] + k);
   return e.unit !== undefined ? [e.unit] : Array.from({ length: count }, (_, k) => k);
 };
-const cellsOf = (state, e) => unitsOf(e, state.cells[e.p].length).map((unit) => state.cells[e.p][unit]).filter(Boolean);
+// What names no unit is about all units, and about no table.
+const cellsOf = (state, e) => unitsOf(e, state.cells[e.p].length).map((unit) => state.cells[e.p][unit]).filter((cell) => cell && !cell.table);
 
 export function onJoin(state, e) {
   for (const cell of state.cells[e.p].filter(Boolean)) Object.assign(cell, { parameters: "base", gradient: "empty", held: false, pushes: 0, added: 0, from: {} });
@@ -104,13 +116,20 @@ export function onValues(view, state, frame) {
   cell.version = Math.min(...Object.values(cell.from));
 }
 
-const kBar = { whole: "whole", range: "part", "range+passing": "part", passing: "none", none: "none" };
+/// Rows of a server arrived, one frame of several: they are as new as the frame says.
+export function onRows(state, frame) {
+  const cell = state.cells[frame.to][frame.units[0]];
+  cell.parameters = "whole";
+  cell.version = Math.max(cell.version, frame.version);
+}
+
+const kBar = { whole: "whole", range: "part", "range+passing": "part", passing: "none", none: "none", batch: "batch" };
 
 /// Returns the bars of a cell: for each of parameters, gradients and optimizer state {extent: whole, part or none; look;
 /// version}.
 export function barsOf(base, cell, trained) {
   const parameters = cell.parameters === "base" ? { extent: kBar[base.parameters], look: "full" }
-    : { extent: "whole", look: cell.parameters === "arriving" ? "arriving" : "full" };
+    : { extent: cell.table ? kBar[base.parameters] : "whole", look: cell.parameters === "arriving" ? "arriving" : "full" };
   const gradients = { extent: !trained ? "none" : cell.held ? "whole" : kBar[base.gradients], look: cell.gradient };
   const optimizer = { extent: trained && !base.isStateless ? kBar[base.optimizer] : "none", look: "full" };
   return { parameters: { ...parameters, version: cell.version }, gradients: { ...gradients, version: cell.version }, optimizer: { ...optimizer, version: cell.updates } };

@@ -43,7 +43,7 @@ function waitsAfter(scene, p) {
   let total = 0;
   for (const e of last < 0 ? [] : own.slice(last + 1)) {
     if (e.name === "barrier" || e.name === "evaluate" || e.e === "die" || e.e === "join") break;
-    if (e.name !== "wait" && e.name !== "acquire") continue;
+    if (!["wait", "acquire", "acquire rows"].includes(e.name)) continue;
     if (e.e === "begin" && depth++ === 0) since = e.t;
     if (e.e === "end" && --depth === 0) total += e.t - since;
   }

@@ -26,19 +26,22 @@ function bar(x, y, width, base, one) {
   if (one.extent === "none") return s("line", { x1: x, x2: x + 8, y1: y + 4.5, y2: y + 4.5, stroke: "var(--quiet)", "stroke-width": 1 });
   const { slices = 1, slice = 0 } = base;
   const wide = width / slices;
-  const part = one.extent === "part" ? { ...whole, x: x + slice * wide + (wide * base.place) / base.parts, width: Math.max(2, wide / base.parts) }
+  const part = one.extent === "batch" ? { ...whole, width: wide / 4 }
+    : one.extent === "part" ? { ...whole, x: x + slice * wide + (wide * base.place) / base.parts, width: Math.max(2, wide / base.parts) }
     : { ...whole, x: x + slice * wide, width: wide };
   return s("g", {},
-    s("rect", { ...whole, fill: "none", stroke: "var(--line)" }),
+    one.extent === "batch" ? null : s("rect", { ...whole, fill: "none", stroke: "var(--line)" }),
     s("rect", { ...part, fill: versionColour(one.version), "fill-opacity": kFill[one.look], stroke: versionColour(one.version),
       "stroke-dasharray": one.look === "arriving" || one.look === "computing" ? "3 2" : null }));
 }
+
+const basesOf = (view, unit) => (view.scene.units[unit].table ? view.tableBases : view.bases);
 
 /// Describes everything that a cell shows, as a list without objects: two equal lists are the same picture.
 function cellFacts(view, state, p, unit) {
   const one = state.cells[p][unit];
   if (one === null) return null;
-  const bars = barsOf(view.bases[p], one, view.scene.units[unit].trained);
+  const bars = barsOf(basesOf(view, unit)[p], one, view.scene.units[unit].trained);
   const process = state.processes[p];
   const isWorking = process.doing.some((what) => what.unit === unit && kWork.has(what.name));
   return { bars, isWorking, isHere: process.life === "here", version: one.version, pushes: one.pushes };
@@ -50,7 +53,7 @@ const keyOf = ({ bars, isWorking, isHere, version, pushes }) =>
 function cell(ctx, view, facts, p, unit, x, y, width) {
   if (facts === null) return s("g", {});
   const { t } = ctx;
-  const base = view.bases[p];
+  const base = basesOf(view, unit)[p];
   const { bars, isWorking } = facts;
   const { slices = 1 } = base;
   const extent = (one) => (one === "whole" && slices > 1 ? t.extents.part(slices) : t.extents[one](base.parts * slices));

@@ -57,7 +57,7 @@ function framesOf(scene) {
 }
 
 const kComputing = new Set(["forward", "backward", "update", "push", "push_pull", "pull", "evaluate"]);
-const kWaiting = new Set(["wait", "acquire"]);
+const kWaiting = new Set(["wait", "acquire", "acquire rows"]);
 
 /// Returns for each process its times of computing, waiting and transfers: {kind, from, to, first}; `first` is the number
 /// of the event that begins the interval.
@@ -106,7 +106,7 @@ function predictedBytes(scene) {
   const workers = scene.processes.filter((one) => one.predicted);
   if (workers.length === 0 || workers.some((one) => one.predicted.worker_sends === undefined)) return null;
   const sends = workers.reduce((sum, one) => sum + scene.steps * one.predicted.worker_sends + (one.predicted.worker_sends_of_run ?? 0), 0);
-  return sends + scene.steps * (workers[0].predicted.servers_send ?? 0);
+  return sends + scene.steps * (workers[0].predicted.servers_send ?? 0) + (workers[0].predicted.servers_send_of_run ?? 0);
 }
 
 /// Returns the number of the event that begins the first wait of a worker that takes time; null: nobody waits.

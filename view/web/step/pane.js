@@ -8,7 +8,7 @@ import { makeNumbers } from "./numbers.js";
 import { phaseAt } from "./phases.js";
 import { makePlan } from "./plan.js";
 import { messageLabel, sentence, sourceOf } from "./says.js";
-import { kCategories, lookOf, timeline } from "./timeline.js";
+import { categoriesOf, lookOf, timeline } from "./timeline.js";
 
 const kMostListed = 4;
 
@@ -55,7 +55,7 @@ export function makePane(ctx, view, width, process, act) {
     h("div", { class: "now", "aria-live": "polite" }, what, why), line,
     h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": t.gridLabel }, grid.node), plan.node, list, time.node,
     titled(t.timeKeys, keys(["forward", "backward", "update", "other", "wait", "transfer"].map((kind) => [lookOf(kind), t.kinds[kind]]))),
-    titled(t.memoryKeys, keys(kCategories.map((name) => [`var(--${name})`, t.categories[name]]))),
+    titled(t.memoryKeys, keys(categoriesOf([view.scene]).map((name) => [`var(--${name})`, t.categories[name]]))),
     h("p", { class: "quiet" }, t.predictedLine), numbers.node);
   let listed = null;
   const update = (at, hides) => {

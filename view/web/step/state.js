@@ -1,6 +1,6 @@
 // The state of a scene at a position: a pure function of the scene and the number of events that have happened.
 
-import { baseOf, onAdd, onBackward, onDrop, onFinish, onGradient, onHold, onJoin, onServerSend, onStep, onUpdate, onValues } from "./cells.js";
+import { baseOf, onAdd, onBackward, onDrop, onFinish, onGradient, onHold, onJoin, onRows, onServerSend, onStep, onUpdate, onValues, tableBaseOf } from "./cells.js";
 
 const kEvery = 256;  // events from one snapshot to the next
 
@@ -11,8 +11,8 @@ function firstState(scene) {
     flying: [],
     processes: scene.processes.map((one) => ({ duty: one.name, life: "absent", step: 0, doing: [], moving: [], memory: [0, 0, 0, 0, 0], peak: 0, sent: 0, loss: null })),
     // null: the process's stage does not have the unit
-    cells: scene.processes.map((one) => scene.units.map((_, u) => (one.units && !one.units.includes(u) ? null
-      : { parameters: "base", version: 0, gradient: "empty", held: false, updates: 0, pushes: 0, added: 0, from: {} }))),
+    cells: scene.processes.map((one) => scene.units.map(({ table }, u) => (one.units && !one.units.includes(u) ? null
+      : { table: table ?? false, parameters: "base", version: 0, gradient: "empty", held: false, updates: 0, pushes: 0, added: 0, from: {} }))),
   };
 }
 
@@ -52,11 +52,13 @@ function applyFrame(view, state, e) {
       state.bytes += e.bytes;
       state.processes[e.p].sent += e.bytes;
     }
-    if (e.name === "values") onServerSend(state, frame);
+    if (e.name === "values" || e.name === "rows") onServerSend(state, frame);
+    if (e.name === "rows_pull") state.cells[e.p][frame.units[0]].parameters = "arriving";
   } else {
     state.flying = state.flying.filter((number) => number !== e.frame);
     if (frame?.name === "values") onValues(view, state, frame);
-    if (frame && (frame.name === "push" || frame.name === "push_pull")) ++state.cells[e.p][frame.units[0]].pushes;
+    if (frame?.name === "rows") onRows(state, frame);
+    if (frame && (frame.name === "push" || frame.name === "push_pull" || frame.name === "rows_push")) ++state.cells[e.p][frame.units[0]].pushes;
   }
 }
 
@@ -114,6 +116,7 @@ function apply(view, state, e) {
 export function statesOf(view) {
   const { scene } = view;
   view.bases = scene.processes.map((_, p) => baseOf(scene, p));
+  view.tableBases = scene.processes.map((_, p) => tableBaseOf(scene, p));
   const state = firstState(scene);
   const snapshots = [structuredClone(state)];
   scene.events.forEach((e, i) => {

@@ -6,10 +6,13 @@ import { h, table } from "../common/dom.js";
 import { bytes } from "../common/format.js";
 import { processName } from "../common/names.js";
 import { figuresOf, otherOptions, sum } from "./figures.js";
-import { kCategories } from "./timeline.js";
+import { categoriesOf } from "./timeline.js";
 
 const kStates = [0, 1, 2];  // parameters, gradients, optimizer state
-const kGrowing = [...kStates, kCategories.indexOf("communication")];
+const kStateNames = ["parameters", "gradients", "optimizer"];
+const kCommunication = 4;
+const kGrowing = [...kStates, kCommunication];
+const nameOf = (c) => kStateNames[c] ?? "communication";
 const kLess = 0.9;  // a category counts as less from here on: padding differs with the strategy
 const kSameWait = 0.02;  // waits that differ by a smaller share count as equal
 const kMostButtons = 4;
@@ -41,8 +44,8 @@ function waitsCell(name, now, first) {
 /// Says of a worker what it keeps less than that of `base`, and what it pays for that; null: nothing differs.
 function sentence(ctx, scene, now, base) {
   const first = base.figures;
-  const less = kStates.filter((c) => now.peak[c] < kLess * first.peak[c]).map((c) => [kCategories[c], bytes(first.peak[c] - now.peak[c])]);
-  const more = kGrowing.filter((c) => kLess * now.peak[c] > first.peak[c]).map((c) => [kCategories[c], bytes(now.peak[c] - first.peak[c])]);
+  const less = kStates.filter((c) => now.peak[c] < kLess * first.peak[c]).map((c) => [nameOf(c), bytes(first.peak[c] - now.peak[c])]);
+  const more = kGrowing.filter((c) => kLess * now.peak[c] > first.peak[c]).map((c) => [nameOf(c), bytes(now.peak[c] - first.peak[c])]);
   const lower = sum(first.peak) - sum(now.peak);
   const factor = timesOf(now.sends, first.sends);
   const waits = isSameWait(now.waits, first.waits) ? null : { now: milliseconds(now.waits), first: milliseconds(first.waits) };
@@ -51,10 +54,10 @@ function sentence(ctx, scene, now, base) {
     passes: now.gathers.map((one) => one.pass), lower: bytes(Math.abs(lower)), isLower: lower >= 0 });
 }
 
-function row(ctx, scene, p, now, first, go) {
+function row(ctx, scene, p, now, first, categories, go) {
   const name = (what) => `${scene.label}.${p}.${what}`;
   const factor = now.sends !== first.sends && first.sends > 0 ? ` (×${timesOf(now.sends, first.sends)})` : "";
-  return [scene.label, processName(ctx.t, scene.processes[p].name), ...now.peak.map((one, c) => cell(name(kCategories[c]), one, first.peak[c], bytes)),
+  return [scene.label, processName(ctx.t, scene.processes[p].name), ...categories.map((category, c) => cell(name(category), now.peak[c] ?? 0, first.peak[c] ?? 0, bytes)),
     cell(name("peak"), sum(now.peak), sum(first.peak), bytes), cell(name("sends"), now.sends, first.sends, (one) => bytes(one) + factor),
     waitsCell(name("waits"), now, first), gathersCell(ctx, scene, name("gathers"), now, go)];
 }
@@ -72,22 +75,23 @@ function compare(ctx, scene, figures, bases) {
 /// the number of a scene and a position, and shows it.
 export function summary(ctx, scenes, go) {
   const { t } = ctx;
+  const categories = categoriesOf(scenes);
   const bases = [];
   const said = [];
   const rows = scenes.flatMap((scene, k) => {
     const [worker, server] = ["worker", "server"].map((role) => scene.processes.findIndex((one) => one.role === role));
     return [worker, server].filter((p) => p >= 0).map((p) => {
       const now = figuresOf(scene, p);
-      if (p !== worker) return row(ctx, scene, p, now, now, (at) => go(k, at));
+      if (p !== worker) return row(ctx, scene, p, now, now, categories, (at) => go(k, at));
       const found = compare(ctx, scene, now, bases);
       said.push(found.said);
-      return row(ctx, scene, p, now, found.base.figures, (at) => go(k, at));
+      return row(ctx, scene, p, now, found.base.figures, categories, (at) => go(k, at));
     });
   });
   const number = (title) => ({ title, number: true });
   const legend = [t.summaryLegend, ...(scenes.length > 1 ? [t.summaryCompared(bases.map((one) => one.scene.label))] : [])];
   return h("details", { open: true, id: "summary" }, h("summary", {}, t.allScenes),
-    table([{ title: t.scene }, { title: t.process }, ...kCategories.map((name) => number(t.categories[name])), number(t.peakSum), number(t.sendsInStep), number(t.waitsInStep), number(t.gathersInStep)], rows),
+    table([{ title: t.scene }, { title: t.process }, ...categories.map((name) => number(t.categories[name])), number(t.peakSum), number(t.sendsInStep), number(t.waitsInStep), number(t.gathersInStep)], rows),
     said.some(Boolean) ? h("ul", { id: "says" }, said.filter(Boolean).map((text) => h("li", {}, text))) : null,
     h("p", { class: "quiet" }, legend.join(t.sentenceSep)));
 }

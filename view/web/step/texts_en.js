@@ -11,6 +11,9 @@ function sends(f) {
     push_pull: "the server owns the unit: it collects the gradients, applies the optimizer, and answers with new parameters.",
     pull: "the worker asks the owner for parameters.",
     values: f.frame.exchange ? "the server has what this answer waits for, and returns the unit's new parameters." : "the worker asked for the current parameters.",
+    rows_pull: "the worker needs the rows of its batch: it names each different key once, to the server that owns the key's bucket.",
+    rows: f.frame.exchange ? "the server returns the rows that were asked for, in the order of the keys; keys do not come back." : "the worker asked for rows that it only reads.",
+    rows_push: "the gradients of these rows go back in the order of the request, so that keys are not sent again. The server updates when all workers' gradients are here.",
     broadcast: "control: all workers receive the same values, or the same decision.",
     barrier: "control: nobody goes on before all are here.",
     layout: "control: before the first step, worker and server compare how the model is cut.",
@@ -28,6 +31,7 @@ function begins(f) {
     case "step": return [`${f.who} begins step ${f.e.step}.`, "A step: load samples, forward, backward, exchange gradients, update."];
     case "load": return [`${f.who} loads its share of the batch.`, "Each worker has samples of its own: that is what data parallel means."];
     case "acquire": return [`${f.who} asks for the parameters of ${f.unit}.`, f.base.parameters === "whole" ? "They are here already, unless an update is still arriving." : `Why: ${stage3}, so the unit must be gathered before it is used.`];
+    case "acquire rows": return [`${f.who} needs the rows of its batch.`, "They were asked for when the samples were read; forward waits until the last of them is here."];
     case "forward": return [`${f.who} computes forward of layer ${f.e.layer} (${f.unit}).`, "Computing takes the layer's operations over --gflops; messages go on meanwhile."];
     case "backward": return [`${f.who} computes backward of layer ${f.e.layer} (${f.unit}).`, "Backward makes the unit's gradient, from the last layer to the first."];
     case "update": return [`${f.who} applies the optimizer${f.unit ? ` to ${f.unit}` : ""}.`, updates(f)];
@@ -44,6 +48,7 @@ function ends(f) {
   switch (f.e.name) {
     case "step": return [`${f.who} ends step ${f.e.step}.`];
     case "acquire": return [`${f.who} has the parameters of ${f.unit}${f.cell ? `, version ${f.cell.version}` : ""}.`, "The version is the number of updates that they contain."];
+    case "acquire rows": return [`${f.who} has the rows of its batch.`];
     case "wait": return [`${f.who} goes on${f.other ? `: ${f.other} has delivered` : ""}.`];
     case "update": return [`${f.who} has updated ${f.unit || "its ranges"}.`, f.base.parts > 1 && f.base.parameters === "whole" ? "Its other ranges still are the old version: the all-gather brings the new ones." : "The colour of the bars changes with the version."];
     case "push_pull": case "push": return [`${f.who} has added the gradient of ${f.unit} from ${f.other}${f.cell?.added ? ` (${f.cell.added} so far)` : ""}.`];
@@ -113,20 +118,20 @@ export const en = {
   phaseNow: (step, phase) => `step ${step}, ${phase}`,
   gridLabel: "Processes and units", timeLabel: "Time axis", step: "step", version: "version", process: "process", idle: "idle", between: "in the step",
   lives: { absent: "not running", dead: "dead", here: "" },
-  extents: { whole: () => "whole", part: (n) => `1/${n}`, none: () => "none" },
+  extents: { whole: () => "whole", part: (n) => `1/${n}`, none: () => "none", batch: () => "rows of the batch" },
   looks: { empty: "not computed yet", computing: "being computed", complete: "own gradient complete", averaged: "mean of all workers" },
   pushes: (n) => `${n} in`,
-  doing: (name, unit, peer, operation) => ({ forward: `forward ${unit}`, backward: `backward ${unit}`, update: `update ${unit}`, wait: peer ? `waits: ${peer}` : "waits", acquire: `needs ${unit}`, load: "loads", evaluate: "evaluates" }[name] ?? `${operation} ${peer}`),
-  operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push: "push", push_pull: "push", pull: "pull request", values: "pulled parameters", layout_ok: "layout accepted" },
+  doing: (name, unit, peer, operation) => ({ forward: `forward ${unit}`, backward: `backward ${unit}`, update: `update ${unit}`, wait: peer ? `waits: ${peer}` : "waits", acquire: `needs ${unit}`, "acquire rows": "needs rows", load: "loads", evaluate: "evaluates" }[name] ?? `${operation} ${peer}`),
+  operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push: "push", push_pull: "push", pull: "pull request", values: "pulled parameters", rows_pull: "keys of", rows: "rows of", rows_push: "gradients of", layout_ok: "layout accepted" },
   event, sourceLine: (one) => `${one.file}:${one.line} in ${one.function}`,
   inFlight: (n) => (n === 0 ? "No message is in flight." : n === 1 ? "1 message in flight:" : `${n} messages in flight:`), moreMessages: (n) => `… and ${n} more`,
   time: "Virtual time", bytesSoFar: "Bytes of the exchange so far, all processes", predictedTotal: "Predicted for all steps", notPredicted: "no prediction", reached: "reached exactly", more: (size) => `${size} more, from a repeated step`,
   memoryNow: "memory now", peakSoFar: "peak so far", sentSoFar: "sent so far", memoryOf: (name) => `Memory of ${name}`, milliseconds: "ms of virtual time",
-  legend: "Legend", legendBars: "P parameters, G gradients, OS optimizer state. A full bar: the whole unit is in this process; a short bar: the part that it owns; a dash: nothing. A dashed outline is being filled.",
+  legend: "Legend", legendBars: "P parameters, G gradients, OS optimizer state. A full bar: the whole unit is in this process; a short bar: the part that it owns; a dash: nothing. A dashed outline is being filled. Of a table, a worker has the rows of its batch: a quarter of a bar without an outline.",
   legendGradient: "G is empty before backward, pale when the worker's own gradient is complete, and solid when it is the mean over all workers.",
   legendVersion: "Colour and v: the number of updates that the values contain.", legendArrow: "An arrow is a message in flight; the dot shows how far it is; dotted: it waits for the link.",
   kinds: { forward: "forward", backward: "backward", update: "update", other: "other work", wait: "waiting", transfer: "transfer" },
-  categories: { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", activations: "activations", communication: "communication" },
+  categories: { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", activations: "activations", communication: "communication", index: "index of rows" },
   keys: "Keys: ← → event, Shift + ← → phase, Ctrl + ← → message, Space play and pause, Home and End, m peak memory, w first exposed wait, k kills the process whose memory is shown, c the plan of the last collective, [ and ] its rounds, Esc closes a plan or the quiz.",
   command: "How this scene was made", failed: "The job failed", predictedLine: "The dashed line is the prediction.",
   ask: "Who sends what to whom next?", sender: "sender", receiver: "receiver", message: "message", answer: "Answer", show: "Show it",

@@ -11,6 +11,9 @@ function sends(f) {
     push_pull: "单元归 server 所有：它收集梯度，运行优化器，再返回新的参数。",
     pull: "worker 向所有者请求参数。",
     values: f.frame.exchange ? "server 已有这个回答所等待的内容，返回单元的新参数。" : "worker 请求了当前的参数。",
+    rows_pull: "worker 需要它的 batch 的行：每个不同的键只说一次，发给拥有该键所在桶的 server。",
+    rows: f.frame.exchange ? "server 按键的次序返回所请求的行；键不再传回。" : "worker 请求了只读的行。",
+    rows_push: "这些行的梯度按请求的次序传回，所以键不必再发。所有 worker 的梯度到齐后，server 才更新。",
     broadcast: "控制消息：所有 worker 收到相同的值或相同的决定。",
     barrier: "控制消息：到齐之前谁也不继续。",
     layout: "控制消息：第一步之前，worker 和 server 核对模型的划分。",
@@ -28,6 +31,7 @@ function begins(f) {
     case "step": return [`${f.who} 开始第 ${f.e.step} 步。`, "一步包括：读取样本，前向，反向，交换梯度，更新。"];
     case "load": return [`${f.who} 读取自己的一份样本。`, "每个 worker 有自己的样本，这就是数据并行。"];
     case "acquire": return [`${f.who} 需要 ${f.unit} 的参数。`, f.base.parameters === "whole" ? "参数已在本地，除非更新还在路上。" : `原因：${stage3}，所以使用前必须先收集。`];
+    case "acquire rows": return [`${f.who} 需要它的 batch 的行。`, "读到样本时就请求了这些行；前向要等最后一行到达。"];
     case "forward": return [`${f.who} 计算第 ${f.e.layer} 层（${f.unit}）的前向。`, "计算时间等于该层的运算次数除以 --gflops；其间消息继续传输。"];
     case "backward": return [`${f.who} 计算第 ${f.e.layer} 层（${f.unit}）的反向。`, "反向从最后一层到第一层，产生单元的梯度。"];
     case "update": return [`${f.who} 运行优化器${f.unit ? `，更新 ${f.unit}` : ""}。`, updates(f)];
@@ -44,6 +48,7 @@ function ends(f) {
   switch (f.e.name) {
     case "step": return [`${f.who} 结束第 ${f.e.step} 步。`];
     case "acquire": return [`${f.who} 已有 ${f.unit} 的参数${f.cell ? `，版本 ${f.cell.version}` : ""}。`, "版本就是参数包含的更新次数。"];
+    case "acquire rows": return [`${f.who} 已有它的 batch 的行。`];
     case "wait": return [`${f.who} 继续${f.other ? `：${f.other} 的消息已到` : ""}。`];
     case "update": return [`${f.who} 更新了 ${f.unit || "自己的区间"}。`, f.base.parts > 1 && f.base.parameters === "whole" ? "其余区间仍是旧版本，all-gather 会带来新的值。" : "条的颜色随版本改变。"];
     case "push_pull": case "push": return [`${f.who} 已累加 ${f.other} 的 ${f.unit} 梯度${f.cell?.added ? `（目前共 ${f.cell.added} 份）` : ""}。`];
@@ -114,20 +119,20 @@ export const zh = {
   phaseNow: (step, phase) => `第 ${step} 步，${phase}`,
   gridLabel: "进程与单元", timeLabel: "时间轴", step: "步", version: "版本", process: "进程", idle: "空闲", between: "在这一步中",
   lives: { absent: "未运行", dead: "已死亡", here: "" },
-  extents: { whole: () => "完整", part: (n) => `1/${n}`, none: () => "无" },
+  extents: { whole: () => "完整", part: (n) => `1/${n}`, none: () => "无", batch: () => "batch 的行" },
   looks: { empty: "尚未计算", computing: "正在计算", complete: "自己的梯度已完整", averaged: "所有 worker 的平均值" },
   pushes: (n) => `已收 ${n}`,
-  doing: (name, unit, peer, operation) => ({ forward: `前向 ${unit}`, backward: `反向 ${unit}`, update: `更新 ${unit}`, wait: peer ? `等待 ${peer}` : "等待", acquire: `需要 ${unit}`, load: "读取样本", evaluate: "评估" }[name] ?? `${operation} ${peer}`),
-  operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push: "push", push_pull: "push", pull: "pull 请求", values: "pull 到的参数", layout_ok: "划分确认", aggregate: "聚合", layout: "划分", broadcast: "广播", barrier: "屏障", forward: "前向", backward: "反向", load: "读取样本", evaluate: "评估", step: "步" },
+  doing: (name, unit, peer, operation) => ({ forward: `前向 ${unit}`, backward: `反向 ${unit}`, update: `更新 ${unit}`, wait: peer ? `等待 ${peer}` : "等待", acquire: `需要 ${unit}`, "acquire rows": "需要行", load: "读取样本", evaluate: "评估" }[name] ?? `${operation} ${peer}`),
+  operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push: "push", push_pull: "push", pull: "pull 请求", values: "pull 到的参数", rows_pull: "键，表", rows: "行，表", rows_push: "行的梯度，表", layout_ok: "划分确认", aggregate: "聚合", layout: "划分", broadcast: "广播", barrier: "屏障", forward: "前向", backward: "反向", load: "读取样本", evaluate: "评估", step: "步" },
   event: (f) => event(f).map(tidy), sourceLine: (one) => `${one.file}:${one.line}，函数 ${one.function}`,
   inFlight: (n) => (n === 0 ? "没有消息在途。" : `${n} 条消息在途：`), moreMessages: (n) => `…… 另有 ${n} 条`,
   time: "虚拟时间", bytesSoFar: "所有进程至今交换的字节", predictedTotal: "全部步的预测", notPredicted: "无预测", reached: "正好达到", more: (size) => `多 ${size}，来自重做的一步`,
   memoryNow: "现在的内存", peakSoFar: "至今峰值", sentSoFar: "至今发送", memoryOf: (name) => `${name} 的内存`, milliseconds: "虚拟时间（毫秒）",
-  legend: "图例", legendBars: "P 参数，G 梯度，OS 优化器状态。满条：本进程有完整的单元；短条：它拥有的部分；短横：没有。虚线框：正在填入。",
+  legend: "图例", legendBars: "P 参数，G 梯度，OS 优化器状态。满条：本进程有完整的单元；短条：它拥有的部分；短横：没有。虚线框：正在填入。对于表，worker 只有它的 batch 的行：四分之一长、没有外框的条。",
   legendGradient: "G 在反向之前为空；自己的梯度完整后为浅色；成为所有 worker 的平均值后为实色。",
   legendVersion: "颜色和 v：这些值包含的更新次数。", legendArrow: "箭头是在途的消息，圆点表示走到哪里；点线：在等链路。",
   kinds: { forward: "前向", backward: "反向", update: "更新", other: "其他工作", wait: "等待", transfer: "传输" },
-  categories: { parameters: "参数", gradients: "梯度", optimizer: "优化器状态", activations: "激活值", communication: "通信" },
+  categories: { parameters: "参数", gradients: "梯度", optimizer: "优化器状态", activations: "激活值", communication: "通信", index: "行索引" },
   keys: "按键：← → 事件，Shift + ← → 阶段，Ctrl + ← → 消息，空格 播放和暂停，Home 和 End，m 内存峰值，w 首次暴露的等待，k 终止所示内存的进程，c 最近的集合通信的计划，[ 和 ] 它的上一轮和下一轮，Esc 关闭计划或测验。",
   command: "生成场景的命令", failed: "作业失败", predictedLine: "虚线是预测。",
   ask: "接下来谁向谁发送什么？", sender: "发送方", receiver: "接收方", message: "消息", answer: "回答", show: "显示答案",

@@ -8,7 +8,9 @@ import { processName } from "../common/names.js";
 const kLane = 22;
 const kCurve = 96;
 const kGap = 30;
-export const kCategories = ["parameters", "gradients", "optimizer", "activations", "communication"];
+const kCategories = ["parameters", "gradients", "optimizer", "activations", "communication"];
+/// Returns the categories of memory that scenes show, in the order of an event's bytes.
+export const categoriesOf = (scenes) => (scenes.some((scene) => scene.units.some((one) => one.table)) ? [...kCategories, "index"] : kCategories);
 const kLooks = { forward: "var(--compute)", backward: "var(--optimizer)", update: "var(--gradients)", other: "var(--staging)", wait: "var(--bad)", transfer: "var(--s6)" };
 const kShown = new Set(["forward", "backward", "update", "wait", "transfer"]);
 
@@ -49,7 +51,7 @@ function memoryCurve(view, process, x, top, most) {
   const points = view.index.memory[process];
   const { end } = view.index;
   const y = (value) => top + kCurve - (value / most) * kCurve;
-  const areas = kCategories.map((name, c) => {
+  const areas = categoriesOf([view.scene]).map((name, c) => {
     const upTo = (one, last) => one.bytes.slice(0, last + 1).reduce((a, b) => a + b, 0);
     const upper = stairs(points.map((one) => ({ t: one.t, v: upTo(one, c) })), x, y) + `H${x(end).toFixed(1)}`;
     return s("path", { d: `${upper}V${top + kCurve}H${x(0)}z`, fill: `var(--${name})` });
