@@ -175,6 +175,30 @@ class Stage {
   ~Stage() = default;
 };
 
+/// A worker's batch in one table: the hashed key of each lookup, and the gradient of the row that it read.
+struct Lookups {
+  std::span<const std::uint64_t> keys;
+  ConstMatrix gradients;  ///< keys.size() x width
+};
+
+/// The gradients of rows that a worker pushes to one server.
+struct RowPush {
+  std::vector<std::uint64_t> keys;  ///< hashed
+  std::vector<float> gradients;     ///< a row of `width` values for each key
+};
+
+/// The rows of one server.
+class RowTable {
+ public:
+  virtual std::size_t width() const = 0;
+  virtual float learning_rate() const = 0;
+  /// The values of a key's row. A row that is not there begins to exist, with its initial values.
+  virtual std::span<float> row(std::uint64_t key) = 0;
+
+ protected:
+  ~RowTable() = default;
+};
+
 }  // namespace psring::exercise
 
 extern "C" {
@@ -190,4 +214,8 @@ void dequantize(const psring::exercise::Quantized& block, std::span<float> value
 void tensor_forward(psring::exercise::TensorRank& rank, psring::exercise::TensorPair& pair);        // exercise 13
 void tensor_backward(psring::exercise::TensorRank& rank, psring::exercise::TensorPair& pair);       // exercise 13
 void pipeline_step(psring::exercise::Stage& stage);                                                 // exercise 14
+/// Exercise 15: fills in what a worker pushes to each server.
+void push_rows(const psring::exercise::Lookups& batch, std::span<psring::exercise::RowPush> servers);
+/// Exercise 15: one update of a server's rows, by what each worker has pushed to it.
+void update_rows(psring::exercise::RowTable& table, std::span<const psring::exercise::RowPush> workers);
 }

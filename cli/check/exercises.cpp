@@ -26,12 +26,13 @@ Exercise slow_link_exercise();
 Exercise lecture_notes_exercise();
 Exercise tensor_backward_exercise();
 Exercise pipeline_exercise();
+Exercise row_owners_exercise();
 
 std::vector<Exercise> exercises() {
   return {reduce_scatter_exercise(),    naive_ddp_exercise(),  buckets_exercise(),   sampler_exercise(),
           server_bottleneck_exercise(), memory_exercise(),     zero1_exercise(),     fsdp_units_exercise(),
           event_list_exercise(),        zero_point_exercise(), slow_link_exercise(), lecture_notes_exercise(),
-          tensor_backward_exercise(),   pipeline_exercise()};
+          tensor_backward_exercise(),   pipeline_exercise(),   row_owners_exercise()};
 }
 
 std::string Exercise::folder() const { return fmt::format("docs/exercises/{:02}-{}", number, name); }
