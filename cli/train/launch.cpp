@@ -116,7 +116,7 @@ class CoordinatorKeeper {
     for (;; --restarts_left_) {
       started_ = clock_.now();
       try {
-        endpoint_ = start_coordinator(cluster_, argv, started_ + std::min(timeout_, join_timeout_), clock_, inherited_);
+        endpoint_ = start_coordinator(cluster_, argv, started_ + join_timeout_, clock_, inherited_);
         started_ = clock_.now();
         return;
       } catch (const Error& error) {
