@@ -3,14 +3,14 @@
 find_package(Python3 3.9 COMPONENTS Interpreter)
 
 function(psring_process_test name)
-  cmake_parse_arguments(ARG "" "SCRIPT" "LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "SCRIPT" "LABELS;ARGUMENTS" ${ARGN})
   if(NOT ARG_SCRIPT)
     set(ARG_SCRIPT ${name})
     get_filename_component(name ${name} NAME)
   endif()
   if(Python3_Interpreter_FOUND)
     # -B: no folders of compiled scripts in the source tree.
-    set(command ${Python3_EXECUTABLE} -B ${PSRING_TESTS_DIR}/process/${ARG_SCRIPT}.py)
+    set(command ${Python3_EXECUTABLE} -B ${PSRING_TESTS_DIR}/process/${ARG_SCRIPT}.py ${ARG_ARGUMENTS})
   else()
     set(command ${CMAKE_COMMAND} -E echo "SKIPPED: needs Python 3.9 or later")
   endif()
