@@ -63,8 +63,8 @@ class ServerLife {
     // Shared with the membership, whose links close last: they may still send answers out of the shard's memory.
     const auto arena = std::make_shared<Arena>(kArenaBytes);
     member_.keep(arena);
-    const bool keeps_state = job_.recovery == "servers";  // otherwise all processes begin anew
-    const bool has_state = keeps_state && whole_ && shard_->elements() > 0;
+    const bool keeps_state = job_.recovery == "servers" || job_.recovery == "both";  // else all processes begin anew
+    const bool has_state = keeps_state && whole_ && shard_->opened();
     const std::vector<net::Member> members =
         member_.meet(member_.links().listen(), has_state ? shard_->version() : 0, has_state);
     if (event_log_) event_log_->enter_epoch();
@@ -101,8 +101,7 @@ class ServerLife {
     if (live_) live_->set_updates(shard_->version());
     if (live_ && !shard_->tables().empty()) live_->set_rows(shard_->tables().rows());
     fault_.at(shard_->version());
-    if (!began_ && (shard_->elements() > 0 || !shard_->tables().empty()))
-      began_ = {.at = member_.clock().now(), .processor_s = processor_seconds()};
+    if (!began_ && shard_->opened()) began_ = {.at = member_.clock().now(), .processor_s = processor_seconds()};
     member_.link().check();
     return member_.link().finished();
   }

@@ -97,6 +97,8 @@ class Shard {
   /// "334336 of 668672 parameters in 6 units, 1200 rows of tables", once a layout is known.
   std::string describe() const;
   std::size_t elements() const { return store_.elements(); }
+  /// True once there are parameters or tables here.
+  bool opened() const { return elements() > 0 || !tables_.empty(); }
   const TableShard& tables() const { return tables_; }
 
  private:

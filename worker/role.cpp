@@ -260,7 +260,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
                     .host = memory->host.get(),
                     .mesh = memory->mesh ? &*memory->mesh : nullptr};
   TrainHooks hooks{.check = [&] { member.link().check(); },
-                   .kept = member.epoch() > 0 && job.recovery == "workers" ? &life.kept : nullptr,
+                   .kept = member.epoch() > 0 && KeptState::is_kept(job) ? &life.kept : nullptr,
                    .begins =
                        [&](std::uint64_t step) {
                          life.metrics.begin_step();

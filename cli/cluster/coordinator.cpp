@@ -127,6 +127,7 @@ net::RecoveryPlan recovery_of(const JobOptions& job, bool can_return, bool secon
       .min_workers = static_cast<std::uint32_t>(job.min_workers),
       .keepers = job.recovery == "servers"   ? Keepers::servers
                  : job.recovery == "workers" ? Keepers::workers
+                 : job.recovery == "both"    ? Keepers::both
                                              : Keepers::nobody,
       .begin_anew = [job](std::uint32_t workers) { return begin_anew(job, workers, job.out + "/" + kAnewFile); },
       .beginning_exists =

@@ -212,22 +212,23 @@ void set_checkpoints(JobOptions& job) {
 /// otherwise the job continues from a checkpoint. Nobody holds everything in these cases: error feedback keeps values
 /// at one worker only (layers with buffers too: see fill_in), PowerSGD keeps the factors that a step starts with,
 /// gradients of a late worker are dropped with backup workers, LAMB changes its state before a step is complete, a
-/// host's workers push one sum together, servers have rows of tables and workers the dense parameters, and rows that
-/// have left are gone.
+/// host's workers push one sum together, and rows of tables that have left are gone.
 void set_recovery(JobOptions& job, const worker::StrategyKind& kind) {
   if (job.mesh().divides_model()) job.recovery = "checkpoint";  // each worker has a part of the model alone
   if (job.recovery == "checkpoint") return;
   const bool feedback = job.error_feedback && optim::compresses(job.compress);
   const bool start = optim::power_sgd_rank(job.compress).has_value();
   const optim::RowRules rules = worker::row_rules(job);
-  const bool rows = !kind.row_servers && !rules.sweeps() && !rules.admits();
+  const bool rows_stay = !rules.sweeps() && !rules.admits();
   const bool kept =
-      !feedback && !start && job.backup_workers == 0 && job.optimizer != "lamb" && !job.local_reduce && rows;
-  if (kept && kind.servers && job.placement == "standalone" && job.optimizer_on == "server")
+      !feedback && !start && job.backup_workers == 0 && job.optimizer != "lamb" && !job.local_reduce && rows_stay;
+  if (kept && kind.row_servers)
+    job.recovery = kind.whole && job.placement == "standalone" ? "both" : "checkpoint";
+  else if (kept && kind.servers && job.placement == "standalone" && job.optimizer_on == "server")
     job.recovery = "servers";
   else
     job.recovery = kept && kind.whole ? "workers" : "checkpoint";
-  if (job.replicas > 0 && job.recovery != "servers")
+  if (job.replicas > 0 && job.recovery != "servers" && job.recovery != "both")
     fail(ErrorKind::usage,
          "--replicas {}: such a job continues from checkpoints (docs/guide/faults.md), and followers would never "
          "replace their servers",

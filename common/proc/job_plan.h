@@ -22,6 +22,7 @@ struct RecoveryPlan {
     nobody,   ///< no process: all roles begin anew
     servers,  ///< each server, or its replica, keeps its shard
     workers,  ///< every worker keeps all of it
+    both,     ///< the servers, as above, keep one part of the state, and every worker the rest
   };
   struct Anew {
     std::string job;         ///< as JobPlan::job

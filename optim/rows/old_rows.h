@@ -28,7 +28,8 @@ constexpr std::size_t old_row_bytes(const TableLayout& table, std::size_t worker
 
 /// True if servers keep OldRows: after a loss, the job continues from the version before the last.
 inline bool keeps_old_rows(const JobOptions& job) {
-  return job.recovery == "servers" && (job.goes_on() || job.replicas > 0);
+  const bool servers_keep = job.recovery == "servers" || job.recovery == "both";
+  return servers_keep && (job.goes_on() || job.replicas > 0);
 }
 
 }  // namespace psring::optim

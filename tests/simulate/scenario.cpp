@@ -92,8 +92,8 @@ JobOptions draw_job(Draw& draw, bool crashes) {
   job.overlap = false;  // a thread of the group's own would be one that the network does not know of
   if (crashes) {
     job.max_restarts = 100;
-    job.recovery = with_tables && !servers ? "checkpoint" : way.recovery;
-    const bool followed = servers && !asynchronous && way.optimizer_on == "server";
+    job.recovery = with_tables && !servers ? (way.recovery == "workers" ? "both" : "checkpoint") : way.recovery;
+    const bool followed = (servers || job.recovery == "both") && !asynchronous && way.optimizer_on == "server";
     const bool exact = (followed || way.recovery == "workers") && !with_tables;
     if (exact && job.workers > 1 && draw.below(4) == 0) {
       job.min_workers = 1;

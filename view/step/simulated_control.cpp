@@ -24,6 +24,7 @@ net::RecoveryPlan recovery_of(const JobOptions& job, std::function<net::Recovery
           .min_workers = static_cast<std::uint32_t>(job.min_workers),
           .keepers = job.recovery == "servers"   ? Keepers::servers
                      : job.recovery == "workers" ? Keepers::workers
+                     : job.recovery == "both"    ? Keepers::both
                                                  : Keepers::nobody,
           .begin_anew = std::move(begin_anew)};
 }

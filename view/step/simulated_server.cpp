@@ -31,8 +31,8 @@ class SimulatedServer final : public SimulatedRole {
 
   void live_epoch() override {
     events_ = nullptr;
-    if (job_.recovery != "servers") shard_.reset();
-    const bool has_state = whole_ && shard_ && shard_->elements() > 0;
+    if (job_.recovery != "servers" && job_.recovery != "both") shard_.reset();
+    const bool has_state = whole_ && shard_ && shard_->opened();
     const std::uint32_t before = link_.rank();
     const std::vector<net::Member> members = link_.meet(has_state ? shard_->version() : 0, has_state);
     if (link_.rank() != before && link_.rank() < job_.servers) ++simulation_.run.promoted;

@@ -94,7 +94,7 @@ class SimulatedWorker final : public SimulatedRole {
   worker::TrainHooks hooks() {
     worker::TrainHooks hooks{
         .check = [this] { link_.check(); },
-        .kept = link_.epoch() > 0 && setup_.job().recovery == "workers" ? &kept_ : nullptr,
+        .kept = link_.epoch() > 0 && worker::KeptState::is_kept(setup_.job()) ? &kept_ : nullptr,
         .begins = [this, told = false](std::uint64_t step) mutable { begin(step, std::exchange(told, true)); }};
     const double rate = simulation_.options.flops_per_second;
     if (rate > 0)

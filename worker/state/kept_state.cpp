@@ -6,6 +6,8 @@
 
 namespace psring::worker {
 
+bool KeptState::is_kept(const JobOptions& job) { return job.recovery == "workers" || job.recovery == "both"; }
+
 std::optional<KeptState> KeptState::of(const Abilities& able, const Layout& layout) {
   if (able.resuming == nullptr) return std::nullopt;
   auto whole = able.resuming->whole_state();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <psring/common/base/layout.h>
+#include <psring/common/proc/job.h>
 #include <psring/ring/process_group.h>
 #include <psring/worker/strategy/abilities.h>
 
@@ -20,6 +21,8 @@ struct KeptState {
   /// By unit and name of array (optim/checkpoint/shard.h), each of the unit's elements.
   std::vector<std::map<std::string, std::vector<float>>> units;
 
+  /// True if the job's workers keep their state over the loss of a process.
+  static bool is_kept(const JobOptions& job);
   /// Returns the state of a strategy that has all of it.
   static std::optional<KeptState> of(const Abilities& able, const Layout& layout);
   /// Makes a run begin with it. REQUIRES: it outlives the plan.

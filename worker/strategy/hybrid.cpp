@@ -5,6 +5,7 @@ namespace psring::worker {
 void register_hybrid(Registry<StrategyKind>& registry) {
   StrategyKind hybrid{.ring = true,
                       .buckets = true,
+                      .whole = true,
                       .tables = true,
                       .row_servers = true,
                       .make = registry.make(Spec::parse("--strategy", "ddp"))->make};

@@ -181,6 +181,7 @@ bool Coordinator::may_start(Peer place) const {
     case RecoveryPlan::Keepers::workers:
       return true;
     case RecoveryPlan::Keepers::servers:
+    case RecoveryPlan::Keepers::both:
       return settled_ || place.role == Role::worker || plan_.replicas;
     default:
       return settled_;
@@ -250,12 +251,13 @@ bool Coordinator::state_is_kept() const {
     const auto found = members_.find({role, rank});
     return found != members_.end() && found->second.has_state;
   };
-  if (plan_.recovery.keepers == RecoveryPlan::Keepers::workers) {
-    for (std::uint32_t rank = 0; rank < plan_.workers; ++rank)
-      if (has(Role::worker, rank)) return true;
-    return false;
+  using Keepers = RecoveryPlan::Keepers;
+  if (plan_.recovery.keepers == Keepers::nobody) return false;
+  if (plan_.recovery.keepers != Keepers::servers) {
+    bool any = false;
+    for (std::uint32_t rank = 0; rank < plan_.workers; ++rank) any = any || has(Role::worker, rank);
+    if (!any || plan_.recovery.keepers == Keepers::workers) return any;
   }
-  if (plan_.recovery.keepers == RecoveryPlan::Keepers::nobody) return false;
   const std::uint32_t shards = plan_.replicas ? plan_.servers / 2 : plan_.servers;
   for (std::uint32_t rank = 0; rank < shards; ++rank)
     if (!has(Role::server, rank) && !(plan_.replicas && has(Role::server, rank + shards))) return false;

@@ -192,6 +192,31 @@ TEST_CASE("who is to be ended joins no more, and so leaves its place to who is s
   CHECK(job.has<control::Members>("anew0"));
 }
 
+TEST_CASE("where servers and workers keep a part each, the job goes on with both") {
+  Job job(recoverable(2, 2, Keepers::both));
+  job.start();
+  const auto survivors_have = [&](Peer lost, bool workers) {
+    job.kill(lost, Job::name_of(lost));
+    for (const Peer place : roles_of_agent(job.job_plan, 0))
+      if (place != lost) job.ready(Job::name_of(place), 1, 57, place.role == Role::server || workers);
+  };
+  SECTION("a worker is lost") {
+    survivors_have(kWorker1, true);
+    CHECK(job.started() == std::vector{kWorker1});
+    job.join(kWorker1, "again");
+    job.ready("again", 1);
+    CHECK(job.got<control::Members>("w0").epoch == 1);
+  }
+  SECTION("no worker has its part") {
+    survivors_have(kWorker1, false);
+    CHECK_THAT(job.notices(), Contains("begins again"));
+  }
+  SECTION("a server's part is lost") {
+    survivors_have(kServer0, true);
+    CHECK_THAT(job.notices(), Contains("begins again"));
+  }
+}
+
 TEST_CASE("workers that have all of the state go on with it, unless all of them are lost") {
   Job job(recoverable(2, 0, Keepers::workers));
   job.start();

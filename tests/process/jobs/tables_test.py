@@ -217,16 +217,20 @@ class Tables(ProgramTest):
     def test_processes_that_are_lost(self):
         ps = ["--strategy", "ps", "--servers", 2, "--max-restarts", 3, "--heartbeat-timeout", 2]
         saves = ["--checkpoint-every", 3, "--max-restarts", 3, "--heartbeat-timeout", 2]
+        hybrid = ["--strategy", "hybrid", *ps[2:]]
         for flags, wanted in self.all_rules():
-            result = self.survives(flags, wanted, *ps, "--replicas", 1, "--fault", "kill:server:0@step=3 kill:worker:1@step=5")
-            self.assertIn("the replica of server 0 takes its place", result.out)
-            self.assertNotIn("begins again", result.out)
-            result = self.survives(flags, wanted, *ps, "--fault", "kill:worker:0@step=4", "--transport", "tcp")
-            self.assertNotIn("begins again", result.out)
-        self.survives(flags, wanted, *ps, "--replicas", 1)
-        self.survives(flags, wanted, *ps, "--replicas", 1, "--fault", "kill:server:3@step=4 duplicate:worker:*=2% drop:server:*=2%")
+            for strategy in (ps, hybrid):
+                result = self.survives(flags, wanted, *strategy, "--replicas", 1, "--fault", "kill:server:0@step=3 kill:worker:1@step=5")
+                self.assertIn("the replica of server 0 takes its place", result.out)
+                self.assertNotIn("begins again", result.out)
+                result = self.survives(flags, wanted, *strategy, "--fault", "kill:worker:0@step=4", "--transport", "tcp")
+                self.assertNotIn("begins again", result.out)
+        for strategy in (ps, hybrid):
+            self.survives(flags, wanted, *strategy, "--replicas", 1)
+            self.survives(flags, wanted, *strategy, "--replicas", 1, "--fault",
+                          "kill:server:3@step=4 duplicate:worker:*=2% drop:server:*=2%")
         for strategy, fault in ((["ps", "--servers", 2], "kill:server:1@step=5"), (["ps-colocated"], "kill:worker:1@step=5"),
-                                (["hybrid", "--servers", 2], "kill:worker:0@step=5"), (["hybrid", "--servers", 2], "kill:server:0@step=5"),
+                                (["hybrid", "--servers", 2, "--recovery", "checkpoint"], "kill:worker:0@step=5"), (["hybrid", "--servers", 2], "kill:server:0@step=5"),
                                 (["hybrid-colocated"], "kill:worker:1@step=5"), (["zero2", "--servers", 2], "kill:server:1@step=5")):
             result = self.survives(flags, wanted, "--strategy", *strategy, *saves, "--fault", fault)
             self.assertIn("the job begins again with step 3, ", result.out)
@@ -245,7 +249,9 @@ class Tables(ProgramTest):
             self.assertEqual(result.status, 2, result)
             self.assertIn("has tables, and --", result.err, flags)
             self.assertEqual(len(result.err.splitlines()), 1, result.err)
-        for flags in (["--strategy", "hybrid"], ["--strategy", "ps", "--table-ttl", 4], ["--strategy", "ps", "--table-admit", 2]):
+        self.assert_refused(self.train("--strategy", "hybrid-async", "--workers", 2, *JOB, "--replicas", 1), 2,
+                            "--replicas 1 with --table-consistency asp is refused: ")
+        for flags in (["--strategy", "zero1", "--placement", "standalone"], ["--strategy", "ps", "--table-ttl", 4], ["--strategy", "ps", "--table-admit", 2]):
             result = self.train(*flags, "--workers", 2, *JOB, "--replicas", 1)
             self.assert_refused(result, 2, "--replicas 1: such a job continues from checkpoints")
         for strategy in ("ddp-naive", "zero3", "ps-zero3", "dp"):

@@ -127,6 +127,7 @@ void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
   sum.worker_receives = sum.worker_receives.value_or(0);
   sum.server_sends = sum.server_sends.value_or(0);
   sum.server_receives = sum.server_receives.value_or(0);
+  if (plan_.place.replicas > 0) sum.server_replicates = sum.server_replicates.value_or(0);
   if (plan_.job.server_in(plan_.data_rank.value)) {
     sum.own_server_receives = sum.own_server_receives.value_or(0);
     sum.own_server_sends = sum.own_server_sends.value_or(0);
