@@ -1,7 +1,9 @@
 // Exercise 15: the owners of a table's rows.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
+#include <utility>
 
 #include <psring/cli/check/exercise.h>
 #include <psring/cli/check/exercises.h>
@@ -190,7 +192,11 @@ void check_update(const Submission& submission) {
       }
     Rows table;
     submission.solution->function<Update>("update_rows")(table, pushes);
-    for (const auto& [key, gradients] : pushed) {
+    // Keys of all workers first: if one worker has a key, its gradient is the sum, and the mean over those that have
+    // it.
+    std::vector<std::pair<std::uint64_t, std::vector<Row>>> order(pushed.begin(), pushed.end());
+    std::ranges::stable_sort(order, std::greater(), [](const auto& one) { return one.second.size(); });
+    for (const auto& [key, gradients] : order) {
       const auto found = table.rows.find(key);
       if (found == table.rows.end())
         refuse({"n = {}: the row of {:#018x} does not exist, though {} pushed a gradient",

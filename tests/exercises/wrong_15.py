@@ -6,7 +6,7 @@ STEP = "row[k] -= table.learning_rate() * push.gradients[i * width + k] / n;"
 WRONG = {
     "the owner is a remainder": (
         [(OWNER, "servers[key % servers.size()]")],
-        "S = 2: the key 0x[0-9a-f]{16} went to server . which owns the buckets .* its bucket, the top 20 bits"),
+        "S = 2: the key 0x[0-9a-f]{16} went to server ., which owns the buckets .* its bucket, the top 20 bits"),
     "buckets by turns": (
         [(OWNER, "servers[bucket % servers.size()]")],
         "went to server"),
