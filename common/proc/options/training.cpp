@@ -11,14 +11,15 @@ namespace {
 constexpr Option kTraining[] = {
     {.name = "model",
      .value = "NAME:KEYS",
-     .help = "the model, such as mlp:784-512-512-10 or gpt:layers=4,dim=128",
+     .help = "the model, such as mlp:784-512-512-10, gpt:layers=4,dim=128 or dlrm:dim=16",
      .field = &JobOptions::model,
      .everyday = true,
      .list = false,
      .in_programs = InPrograms::no},
     {.name = "data",
      .value = "NAME",
-     .help = "the data set: fashion-mnist, idx:DIR, text:FILE, tokens:FILE or synthetic",
+     .help = "the data set: fashion-mnist, idx:DIR, text:FILE, tokens:FILE or synthetic; for tables criteo-like, "
+             "criteo:FILE, pairs:FILE, debian:DIR or skip-gram:FILE",
      .field = &JobOptions::data,
      .everyday = true,
      .list = false,
