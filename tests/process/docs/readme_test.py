@@ -61,7 +61,8 @@ class Commands(ProgramTest):
     def shortened(self, command):
         for pattern, fewer in FEWER:
             command = re.sub(pattern, fewer, command)
-        command = re.sub(r"--steps \d+", "--steps 60" if "kill:" in command else "--steps 3", command)
+        steps = 60 if "kill:" in command else 6 if "--resume " in command else 3
+        command = re.sub(r"--steps \d+", f"--steps {steps}", command)
         command = re.sub(r"(?:127\.0\.0\.1|10\.77\.0\.1):(\d+)", lambda match: f"127.0.0.1:{self.port_of(match[1])}", command)
         if re.match(r"psring (train|compare|coordinator)", command) and "--steps" not in command:
             command += " --steps 3"
