@@ -42,6 +42,9 @@ DELAYED = ("psring step --strategies zero1 --workers 3 --data synthetic --model 
            " --optimizer adamw --gflops 0.01 --link 10mbit,3ms --out delayed.json")
 PAIR = ("psring step --strategies ddp --workers 2 --compress int8 --link 10mbit,20ms --data synthetic --model gelu-mlp:dim=128,layers=6"
         " --batch-size 4 --steps 4 --gflops 1 --out pair.json")
+DISTINCT = ("python3 -c \"print(chr(10).join(f'{i}{chr(9)}{i}{chr(9)}1' for i in range(20000)))\" >distinct.tsv\n"
+            "psring compare --strategies ps --workers 2 --model mf:dim=8 --data pairs:distinct.tsv --global-batch 64,4096 --steps 2"
+            " --out distinct >/dev/null")
 
 CAUSES = [
     Cause("01", "Computing takes almost no time here, so the time of a step is the time of its communication",
@@ -107,6 +110,12 @@ CAUSES = [
           "没有误差反馈时代价更大，因为小的梯度永远丢失了。",
           "cell('lesson12off', 'ddp', 'test_loss') > cell('lesson12', 'ddp compress=top-k', 'test_loss') + 0.5"
           " and near(cell('lesson12', 'ddp compress=int8', 'test_loss'), cell('lesson12', 'ddp compress=none', 'test_loss'), 0.05)"),
+    # keys that never repeat: 64 times the samples need 64 times the keys; 2,048 bytes are the dense parameters
+    Cause("13", "64 times the samples need 26 times the keys, because a larger batch repeats the frequent ones.",
+          "样本多 64 倍，键只多 26 倍，因为较大的 batch 会重复常见的键。",
+          "cell('batches', 'ps global-batch=4096', 'bytes_per_step') - 4096 < 0.5 * 64 * (cell('batches', 'ps global-batch=64', 'bytes_per_step') - 4096)"
+          " and cell('distinct', 'ps global-batch=4096', 'bytes_per_step') - 2048"
+          " == 64 * (cell('distinct', 'ps global-batch=64', 'bytes_per_step') - 2048)", DISTINCT),
 ]
 
 
