@@ -363,7 +363,7 @@ TEST_CASE("options that tables do not have are refused by name") {
              line("--resume x with --table-consistency asp"));
   CHECK_THAT(refused([](JobOptions& job) { job.init = "x"; }), line("--init"));
   CHECK_THAT(refused([](JobOptions& job) { job.optimizer_on = "worker"; }), line("--optimizer-on worker"));
-  CHECK_THAT(refused([](JobOptions& job) { job.precision = "f16"; }), line("--loss-scale auto"));
+  CHECK_THAT(refused([](JobOptions& job) { job.precision = "f16"; }), line("--precision f16"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_init = "uniform:x"; }),
              Contains("--table-init: expected uniform:A"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_sweep = 5; }), line("--table-sweep 5"));
