@@ -370,7 +370,7 @@ class Sweep(ProgramTest):
             self.assertRegex(result.out, rf"(?m)^{way} .* slowest worker$")
             self.assertRegex(text, rf"{way}: worker 1 computes for \d\d\d\.\d ms a step, the others for \d+\.\d; all wait for "
                                    r"worker 1 → ps-async, or ps with --backup-workers 1, does not wait for it")
-        # Of steps in which nobody waits, others that take the processors are the bound.
+        # Others that take the processors are the bound of steps in which nobody waits.
         self.assertRegex(text, r"ps-async: (?:worker 1 computes for \d\d\d\.\d ms a step, the others for \d+\.\d; nobody waits → |"
                                r"computes for .* → end the other programs; .* other programs took )")
         self.assertIn("inexact: the result depends on timing", text)
