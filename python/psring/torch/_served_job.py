@@ -22,8 +22,8 @@ from .._servers import Servers
 _KEY = "psring/servers"
 _PATIENCE = 5.0  # seconds that a worker which handles an exception waits for the others
 
-# The results of rendezvous, by process and environment. The stores are kept, as those of all jobs have one port: if
-# rank 0's ended once a job has begun, a worker that is ahead could reach it for the next job, and lose it.
+# Each process keeps what rendezvous gave it, by environment. The stores of all jobs have one port: if rank 0's ended once a
+# job has begun, a worker that is ahead could reach that store for the next job, and lose it.
 _met: dict[tuple[object, ...], tuple[dist.Store, int, int]] = {}
 
 
