@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstring>
 #include <exception>
 #include <string>
 
@@ -39,6 +41,17 @@ psring_status guarded(Body body) noexcept {
 template <class T>
 void require(const T* pointer, const char* what) {
   if (pointer == nullptr) fail(ErrorKind::usage, "{} is null", what);
+}
+
+/// Copies a struct that begins with its size. A program that was built with an older header has fewer members: the
+/// others are those of `standard`. Throws usage if the size ends within a member, or is larger than this library's.
+template <class Struct>
+Struct whole(const Struct* given, const char* what, Struct standard = {}) {
+  require(given, what);
+  if (given->size < sizeof(std::size_t) || given->size > sizeof standard || given->size % sizeof(std::size_t) != 0)
+    fail(ErrorKind::usage, "{} of {} bytes; this library knows {}", what, given->size, sizeof standard);
+  std::memcpy(&standard, given, given->size);
+  return standard;
 }
 
 }  // namespace psring::c

@@ -190,6 +190,8 @@ bool Job::leave(Moment until) {
 
 bool Job::leave_with_all(Moment until) {
   net::ControlLink& link = member_.link();
+  // The other workers may still wait for this one's gradients.
+  if (last_barrier_ == nullptr && memory_->tables != nullptr && !memory_->tables->settle(until)) return false;
   if (last_barrier_ == nullptr)
     last_barrier_ = engine_->start([this] {
       auto works = std::make_shared<Works>("the job's last barrier");
@@ -213,7 +215,8 @@ bool Job::leave_with_all(Moment until) {
 std::string Job::leaving() {
   const std::scoped_lock lock(mutex_);
   if (told_done_) return "all ranks have come; waiting for the coordinator to end the job";
-  return last_barrier_ != nullptr ? engine_->doing(*last_barrier_) : "";
+  if (last_barrier_ == nullptr) return "waiting for the servers to take the gradients of rows";
+  return engine_->doing(*last_barrier_);
 }
 
 void Job::abort(const std::string& reason) {

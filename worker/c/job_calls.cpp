@@ -1,5 +1,4 @@
 // The C interface: the job, its memory and its groups.
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -27,17 +26,6 @@ psring::RoleOptions role_options(const psring_join_options& options) {
   return role;
 }
 
-/// The options of a program that was built with an older header end earlier: the rest has its standard values.
-psring_join_options whole(const psring_join_options* options) {
-  require(options, "psring_join: options");
-  psring_join_options copy{};
-  copy.rank = -1;
-  if (options->size < sizeof(std::size_t) || options->size > sizeof copy)
-    fail(ErrorKind::usage, "psring_join: options of {} bytes; this library knows {}", options->size, sizeof copy);
-  std::memcpy(&copy, options, options->size);
-  return copy;
-}
-
 psring::Category category_of(psring_purpose purpose) {
   if (purpose < PSRING_PARAMETERS || purpose > PSRING_STAGING)
     fail(ErrorKind::usage, "an unknown purpose: {}", purpose);
@@ -60,7 +48,9 @@ psring_status psring_join(const psring_join_options* options, psring_job** job) 
   return guarded([&] {
     require(job, "psring_join: job");
     *job = nullptr;
-    const psring_join_options all = whole(options);
+    psring_join_options standard{};
+    standard.rank = -1;
+    const psring_join_options all = psring::c::whole(options, "psring_join: options", standard);
     constexpr std::size_t kMemory = std::size_t{1} << 30;
     auto joined = std::make_unique<psring_job>();
     joined->job =

@@ -1,5 +1,4 @@
 // The C interface: the tables that the job's servers own.
-#include <cstring>
 #include <span>
 #include <string>
 
@@ -16,21 +15,11 @@ using psring::c::moment_in;
 using psring::c::require;
 using psring::c::Rows;
 using psring::c::Tables;
+using psring::c::whole;
 
 namespace {
 
 constexpr std::size_t kMostKeys = std::size_t{1} << 16;
-
-/// Copies a struct that begins with its size; a program that was built with an older header has fewer members.
-template <class Struct>
-Struct whole(const Struct* given, const char* what) {
-  require(given, what);
-  Struct copy{};
-  if (given->size < sizeof(std::size_t) || given->size > sizeof copy)
-    fail(ErrorKind::usage, "{} of {} bytes; this library knows {}", what, given->size, sizeof copy);
-  std::memcpy(&copy, given, given->size);
-  return copy;
-}
 
 psring::TableLayout layout_of(const psring_table_options& options) {
   require(options.name, "psring_table_open: name");
@@ -52,7 +41,7 @@ template <class Body>
 psring_status on(psring_job* job, const char* function, Body body) {
   return guarded([&] {
     if (job == nullptr) fail(ErrorKind::usage, "{}: job is null", function);
-    job->job->require_own_process();
+    job->job->require_member();
     return body(job->job->open_tables());
   });
 }
@@ -62,7 +51,7 @@ template <class Body>
 psring_status on(psring_table* table, const char* function, Body body) {
   return guarded([&] {
     if (table == nullptr) fail(ErrorKind::usage, "{}: table is null", function);
-    table->job->require_own_process();
+    table->job->require_member();
     return body(*table->tables);
   });
 }
@@ -103,7 +92,7 @@ psring_status psring_table_open(psring_job* job, const psring_table_options* opt
     require(table, "psring_table_open: table");
     *table = nullptr;
     require(job, "psring_table_open: job");
-    job->job->require_own_process();
+    job->job->require_member();
     psring::TableLayout layout = layout_of(whole(options, "psring_table_open: options"));
     Tables& tables = job->job->open_tables();
     const std::size_t number = tables.add(std::move(layout));
@@ -133,6 +122,7 @@ psring_status psring_table_fetch(psring_table* table, const uint64_t* keys, size
 
 psring_status psring_rows_wait(psring_rows* rows, double timeout) {
   return on(rows, "psring_rows_wait", false, [&](Tables& tables, const std::shared_ptr<Rows>& held) {
+    if (!held->arrived()) rows->table.job->require_member();
     return tables.wait(*held, moment_in(timeout)) ? PSRING_OK : PSRING_PENDING;
   });
 }

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -72,19 +71,22 @@ std::size_t Tables::add(TableLayout layout) {
 
 std::uint64_t Tables::start() {
   const std::scoped_lock lock(opening_);
-  if (servers_) fail(ErrorKind::usage, "psring_table_start: the tables were started already");
+  if (started_) fail(ErrorKind::usage, "psring_table_start: the tables were started already");
   if (layout_.tables.empty()) fail(ErrorKind::usage, "psring_table_start: psring_table_open comes first");
-  tables_ = std::vector<Table>(layout_.tables.size());
-  servers_.emplace(member_, layout_, ServerAccess::options(member_, arena_));
+  if (!servers_) {  // a start that failed before has latched its error
+    tables_ = std::vector<Table>(layout_.tables.size());
+    servers_.emplace(member_, layout_, ServerAccess::options(member_, arena_));
+  }
   return servers_->locked([&] {
     servers_->client().open(member_.job().seed);
     step_ = servers_->client().version();
+    started_ = true;
     return step_;
   });
 }
 
 void Tables::check_started() const {
-  if (!servers_) fail(ErrorKind::usage, "the tables were not started: call psring_table_start");
+  if (!started_) fail(ErrorKind::usage, "the tables were not started: call psring_table_start");
 }
 
 /// The finder of different keys, for batches of so many.
@@ -240,7 +242,8 @@ bool Tables::wait_idle(Moment until) {
 
 void Tables::end_step(double lr) {
   check_started();
-  if (!std::isfinite(lr) || lr < 0) fail(ErrorKind::usage, "psring_table_end_step: a learning rate of {}", lr);
+  if (!(lr >= 0 && lr <= std::numeric_limits<float>::max()))
+    fail(ErrorKind::usage, "psring_table_end_step: a learning rate of {}", lr);
   servers_->locked([&] {
     if (!idle()) fail(ErrorKind::usage, "psring_table_end_step: psring_table_wait comes first");
     std::vector<Merged> merged;
@@ -294,6 +297,7 @@ void Tables::assign(std::size_t number, std::span<const std::uint64_t> keys, std
   Payloads payloads =
       make_payloads(frames, sorted.keys, sorted.gradients, layout.width, DType::f32, member_.memory(), arena_);
   servers_->locked([&] {
+    if (!idle()) fail(ErrorKind::usage, "psring_table_assign: psring_table_wait comes first");
     servers_->client().send_rows(
         [&](TableProtocol& protocol, Frames& out) { protocol.assign(number, frames, payloads.parts, out); });
     tables_[number].sends.push_back(std::move(payloads.memory));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -54,7 +55,10 @@ class Tables {
   void end_step(double lr);
   /// Waits until the rows of the current step have come and the servers have taken what was pushed.
   bool wait_idle(Moment until);
-  /// Gives rows values, and fresh state; wait_idle waits for the servers. Throws usage except at worker 0.
+  /// The same, for a worker that leaves; true if the tables were never started.
+  bool settle(Moment until) { return !started_ || wait_idle(until); }
+  /// Gives rows values, and fresh state; wait_idle waits for the servers. Throws usage except at worker 0, and if
+  /// `wait_idle` would wait.
   void assign(std::size_t table, std::span<const std::uint64_t> keys, std::span<const float> values);
   /// Lists rows that were trained or assigned, at most keys.size(), from *cursor on, which begins as 0 and moves on.
   /// Sets their number; 0: there are no more. Returns false if the moment comes first; the call may be repeated.
@@ -94,6 +98,7 @@ class Tables {
   Layout layout_;
   std::optional<ServerAccess> servers_;  ///< from `start` on
   std::mutex opening_;                   ///< guards `add` of tables and `start`
+  std::atomic<bool> started_{false};     ///< `start` has returned
   // Guarded by the servers' lock.
   std::uint64_t step_ = 0;
   std::vector<Table> tables_;

@@ -1,5 +1,6 @@
 // Tables of rows through the C interface: workers and servers in this process, beside a naive sum in f64, and misuse.
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -210,6 +211,7 @@ TEST_CASE("wrong calls of tables are refused, and change nothing") {
     std::uint64_t step = 0;
     refused(psring_table_start(job, &step), "psring_table_open comes first");
     opens([](auto& o) { o.size = 4; }, "options of 4 bytes");
+    opens([](auto& o) { o.size = 12; }, "options of 12 bytes");
     opens([](auto& o) { o.name = nullptr; }, "name is null");
     opens([](auto& o) { o.width = 0; }, "psring_table_open");
     opens([](auto& o) { o.type = PSRING_F64; }, "f32 or bf16");
@@ -336,4 +338,91 @@ TEST_CASE("handles of rows may outlive the job's handle, and rows that nobody wa
   ok(psring_leave(job, 60), "leave");
   psring_free(job);
   psring_rows_free(kept);
+}
+
+TEST_CASE("functions that are called too late, or twice at once, return a status") {
+  const CJobs jobs(job_with("auto", 1));
+  psring_job* const job = jobs.join(0);
+  psring_table* const table = opened(job);
+  std::array<std::atomic<int>, 2> started{};  // OK, refused
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < 4; ++i)
+      threads.emplace_back([&] {
+        std::uint64_t step = 0;
+        psring_rows* rows = nullptr;
+        const psring_status fetch = psring_table_fetch(table, &step, 1, 0, &rows);
+        ++started.at(psring_table_start(job, &step) == PSRING_OK ? 0 : 1);
+        if (fetch == PSRING_OK) ok(psring_rows_wait(rows, 60), "wait");
+        psring_rows_free(rows);
+      });
+  }
+  CHECK(started[0] == 1);
+  CHECK(started[1] == 3);
+  psring_rows* const kept = fetched(table, {1}, 0);
+  psring_rows* const ahead = fetched(table, {1}, 1);
+  refused(psring_table_end_step(job, 1e300), "a learning rate of 1e+300");
+  ok(psring_rows_wait(kept, 60), "wait");
+  ok(psring_table_wait(job, 60), "idle");
+  ok(psring_table_end_step(job, 1), "end");
+  ok(psring_leave(job, 60), "leave, which waits for the last step");
+  std::uint64_t number = 0;
+  std::size_t count = 0;
+  std::array<float, kWidth> values{};
+  psring_table* late = nullptr;
+  psring_rows* none = nullptr;
+  const psring_table_options options = options_of("late");
+  refused(psring_table_open(job, &options, &late), "has left");
+  refused(psring_table_start(job, &number), "has left");
+  refused(psring_table_fetch(table, &number, 1, 1, &none), "has left");
+  refused(psring_table_wait(job, 60), "has left");
+  refused(psring_table_end_step(job, 1), "has left");
+  refused(psring_table_assign(table, &number, 1, values.data()), "has left");
+  refused(psring_table_list(table, &number, 1, &number, values.data(), &count, 60), "has left");
+  CHECK(psring_rows_wait(ahead, 60) != PSRING_PENDING);
+  ok(psring_rows_add(kept, values.data()), "a gradient that nobody gets");
+  psring_free(job);
+  psring_rows_free(ahead);
+  psring_rows_free(kept);
+}
+
+TEST_CASE("workers whose tables differ, that go, or that end the job, leave no one waiting") {
+  enum class How { wider, renamed, goes, aborts };
+  for (const How how : {How::wider, How::renamed, How::goes, How::aborts}) {
+    INFO(static_cast<int>(how));
+    const CJobs jobs(job_with("auto"));
+    std::array<std::string, 2> lines;
+    {
+      std::vector<std::jthread> threads;
+      for (const int rank : {0, 1})
+        threads.emplace_back([&, rank] {
+          std::string& line = lines.at(static_cast<std::size_t>(rank));
+          psring_job* job = nullptr;
+          try {
+            job = jobs.join(rank);
+          } catch (const std::exception& error) {  // the other one has ended the job already
+            line = error.what();
+            return;
+          }
+          psring_table_options options = options_of(how == How::renamed && rank == 1 ? "other" : "ads");
+          if (how == How::wider) options.width += static_cast<std::size_t>(rank);
+          psring_table* table = nullptr;
+          std::uint64_t step = 0;
+          psring_rows* rows = nullptr;
+          psring_status status = psring_table_open(job, &options, &table);
+          if (status == PSRING_OK) status = psring_table_start(job, &step);
+          if (status == PSRING_OK && rank == 1 && how == How::aborts) status = psring_abort(job, "no more data");
+          if (status == PSRING_OK && (rank == 0 || how != How::goes)) {
+            status = psring_table_fetch(table, &step, 1, 1, &rows);  // they come once both have ended a step
+            if (status == PSRING_OK) status = psring_rows_wait(rows, 60);
+          }
+          if (status != PSRING_OK && status != PSRING_PENDING) line = psring_last_error();
+          psring_rows_free(rows);
+          psring_free(job);
+        });
+    }
+    CHECK(!lines[0].empty());
+    CHECK((how == How::goes || !lines[1].empty()));
+    CHECK(lines[0].find('\n') == std::string::npos);
+  }
 }

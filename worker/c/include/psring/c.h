@@ -358,7 +358,8 @@ PSRING_API psring_status psring_rows_add(psring_rows* rows, const float* gradien
 PSRING_API void psring_rows_free(psring_rows* rows);
 
 /* Waits until the rows of the current step that were fetched are here, and the servers have taken all that was pushed
- * or assigned, at most `timeout` seconds; then PSRING_PENDING. Needed before psring_table_end_step and psring_leave. */
+ * or assigned, at most `timeout` seconds; then PSRING_PENDING. Needed before psring_table_end_step and
+ * psring_table_assign; psring_leave waits as well. */
 PSRING_API psring_status psring_table_wait(psring_job* job, double timeout);
 /* Begins to push the gradients that were added since the last step, of all tables, and begins the next step; never
  * waits. PSRING_USAGE if psring_table_wait would wait. `lr`: the learning rate of this step, equal at all workers. */
@@ -366,7 +367,8 @@ PSRING_API psring_status psring_table_end_step(psring_job* job, double lr);
 /* Drops the gradients that were added since the last step. */
 PSRING_API psring_status psring_table_drop(psring_job* job);
 /* Gives rows these values [count, width], and fresh optimizer state. Rank 0 alone calls it, between two steps, with at
- * most `most_keys` different keys, and the other workers wait meanwhile; psring_table_wait waits until it is done. */
+ * most `most_keys` different keys, and the other workers wait meanwhile; psring_table_wait waits until it is done.
+ * PSRING_USAGE if psring_table_wait would wait. */
 PSRING_API psring_status psring_table_assign(psring_table* table, const uint64_t* keys, size_t count,
                                              const float* values);
 /* Lists rows that were trained or assigned, in an order of the servers: at most `most`, from *cursor on, which is 0 at
