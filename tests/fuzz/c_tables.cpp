@@ -256,8 +256,8 @@ class Calls {
   psring_table* table_ = nullptr;
   std::vector<psring_rows*> rows_;
   std::map<psring_rows*, std::vector<std::uint64_t>> keys_of_;
-  std::map<std::uint64_t, std::size_t> added_;   ///< gradients of the current step, by key
-  std::map<std::uint64_t, float> expected_;      ///< values, by key
+  std::map<std::uint64_t, std::size_t> added_;  ///< gradients of the current step, by key
+  std::map<std::uint64_t, float> expected_;     ///< values, by key
   std::array<std::uint64_t, kKeys> keys_{};
   std::array<std::int64_t, kKeys> places_{};
   std::array<std::int64_t, kKeys> begins_{};
