@@ -112,7 +112,7 @@ class Calls {
     options.size = in_.below(16) == 0 ? in_.below(80) : sizeof options;
     options.name = std::array<const char*, 4>{"a", "a", "", nullptr}[in_.below(4)];
     options.width = in_.below(8) == 0 ? in_.odd_number() : 1;
-    options.type = static_cast<psring_type>(in_.below(8) == 0 ? in_.below(10) : PSRING_F32);
+    options.type = in_.below(8) == 0 ? static_cast<psring_type>(in_.below(10)) : PSRING_F32;
     options.init = std::array<const char*, 4>{"constant:0", "constant:0", "normal:", "constant:nan"}[in_.below(4)];
     options.most_keys = in_.below(8) == 0 ? in_.odd_number() | std::size_t{1} << 40 : kMostKeys;
     psring_table* opened = nullptr;

@@ -207,7 +207,7 @@ TEST_CASE("the figures of rows name those with the most updates") {
     const std::span<const std::uint64_t> present = std::span(keys).last(keys.size() - update + 1);
     const std::vector<std::vector<RowGradients>> workers{
         {{present, std::span<const float>(gradients).first(present.size())}}};
-    rows.update({.count = update, .lr = 0.1}, workers, 1);
+    rows.update({.count = update, .lr = 0.1F}, workers, 1);
   }
   const Json figures = row_figures({.name = "rows"}, rows);
   CHECK(figures["rows"] == Json(40));
