@@ -70,18 +70,14 @@ class Shard {
   /// to no piece. The payloads lie in the shard. REQUIRES: no message came since the shard was made, or since
   /// begin_epoch; an optimizer; Consistency::exact.
   void snapshot(net::Peer to, std::vector<net::Outgoing>& out);
-  /// From now until begin_epoch, this is a follower's shard, whose answers are dropped.
-  void follow() { tables_.follow(); }
+  void follow() { tables_.follow(); }  ///< until begin_epoch this is a follower's shard, whose answers are dropped
   /// Takes a frame of the snapshot of a shard of the same rank. Returns true with the last one. Throws protocol and
   /// data if the frame cannot be part of a snapshot.
   bool restore(const net::Message& message);
 
   /// The version to be saved now, if there is one: worker 0 asked for it, all pieces have it, and the workers' own
   /// parts are written. The caller then writes `state` and calls `saved`, before the next message.
-  std::optional<std::uint64_t> save_due() const {
-    const auto step = save_.due(store_);
-    return step && tables_.at(*step) ? step : std::nullopt;
-  }
+  std::optional<std::uint64_t> save_due() const;
   /// The values and the optimizer state of all pieces. The parts refer to memory of the shard, until the next call.
   std::vector<optim::StatePart> state();
   void saved(std::vector<net::Outgoing>& replies);
@@ -91,14 +87,12 @@ class Shard {
 
   /// Updates that every trained piece, and every piece of a table, has had.
   std::uint64_t version() const { return least_version().value_or(0); }
-  /// By worker, of units and tables; see Clocks::records. With backup workers it counts the gradients that came too
-  /// late.
+  /// By worker, of units and tables; see Clocks::records. With backup workers it counts gradients that came too late.
   std::vector<StalenessRecord> staleness() const;
   /// "334336 of 668672 parameters in 6 units, 1200 rows of tables", once a layout is known.
   std::string describe() const;
   std::size_t elements() const { return store_.elements(); }
-  /// True once there are parameters or tables here.
-  bool opened() const { return elements() > 0 || !tables_.empty(); }
+  bool opened() const { return elements() > 0 || !tables_.empty(); }  ///< has a layout come?
   const TableShard& tables() const { return tables_; }
 
  private:

@@ -19,6 +19,11 @@ enum Array : std::uint32_t { kValues = 0, kBefore = 1, kMaster = 2, kEnd = 3, kS
 
 }  // namespace
 
+std::optional<std::uint64_t> Shard::save_due() const {
+  const auto step = save_.due(store_);
+  return step && tables_.at(*step) ? step : std::nullopt;
+}
+
 std::vector<optim::StatePart> Shard::state() {
   std::vector<optim::StatePart> parts;
   saved_arrays_.clear();

@@ -1,6 +1,5 @@
 #include <utility>
 
-#include <psring/common/proc/job.h>
 #include <psring/worker/strategy/composition.h>
 
 namespace psring::worker {
@@ -34,13 +33,11 @@ void Composition::grad_ready(UnitId unit, Micro micro) {
   parts_.gradients->ready(unit, micro, landed_);
 }
 
-/// If both servers and workers keep the state of a job that survives losses, a worker makes its update once servers
-/// have made theirs: so rows are never behind the dense parameters, and at most one step ahead.
 void Composition::finish_step(Step step) {
   ready_.finish(step);
   parts_.parameters->end_passes();
   parts_.gradients->finish(step, landed_);
-  if (parts_.tables && plan_.job.recovery == "both") parts_.tables->quiesce();
+  if (parts_.tables) parts_.tables->begin_updates();
   parts_.updates->finish(step);
   parts_.parameters->updated();
   if (parts_.tables) parts_.tables->finish(step);

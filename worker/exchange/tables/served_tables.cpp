@@ -31,6 +31,9 @@ class ServedTables final : public Tables {
   void acquire(TableId table) override;
   void grad_ready(TableId table) override;
   void finish(Step /*step*/) override {}
+  void begin_updates() override {
+    if (plan_.job.recovery == "both") quiesce();
+  }
   void quiesce() override;
   void leave() override;
   double staleness() override { return opens_ ? world_.client->take_staleness() : 0; }

@@ -57,6 +57,9 @@ class Tables {
   virtual void grad_ready(TableId table) = 0;
   /// All gradients of the step have been handed over; on return this process has updated the rows that it owns.
   virtual void finish(Step step) = 0;
+  /// Comes before the updates of dense parameters. If workers keep these over a loss, and servers keep the rows, owners
+  /// have taken all gradients on return: rows are never behind dense parameters, and at most one step ahead.
+  virtual void begin_updates() {}
   /// On return the owners have taken all gradients.
   virtual void quiesce() {}
   /// Returns this process's rows for a checkpoint, valid until the next step. Servers of rows alone have saved theirs.
