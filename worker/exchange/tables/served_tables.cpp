@@ -32,7 +32,7 @@ class ServedTables final : public Tables {
   void grad_ready(TableId table) override;
   void finish(Step /*step*/) override {}
   void begin_updates() override {
-    if (plan_.job.recovery == "both") quiesce();
+    if (plan_.job.recovery == "both" && optim::keeps_old_rows(plan_.job)) quiesce();
   }
   void quiesce() override;
   void leave() override;
