@@ -85,7 +85,7 @@ std::optional<Message> SplitLinks::receive(bool collective, Moment deadline) {
     }
     std::optional<Message> message = links_.receive(deadline);
     if (!message) return message;
-    waiting_[is_of_collective(message->header.type) ? 1 : 0].push_back(std::move(*message));
+    waiting_[message->header.sender_role == net::Role::worker ? 1 : 0].push_back(std::move(*message));
   }
 }
 
