@@ -140,7 +140,7 @@ set(PSRING_PUBLIC_HEADERS
   worker/strategy/strategies.h
   worker/strategy/strategy.h
   worker/strategy/strategy_kind.h
-  worker/tables/rows.h
+  worker/tables/saved_tables.h
   worker/tables/table_protocol.h)
 
 foreach(header ${PSRING_PUBLIC_HEADERS})

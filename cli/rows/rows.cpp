@@ -10,7 +10,7 @@
 #include <psring/cli/commands.h>
 #include <psring/common/base/system/standard_files.h>
 #include <psring/common/base/text/error.h>
-#include <psring/worker/tables/rows.h>
+#include <psring/worker/tables/saved_tables.h>
 
 namespace psring::cli {
 namespace {
@@ -25,7 +25,7 @@ std::uint64_t parse_key(const std::string& text) {
   return key;
 }
 
-void print_rows(const worker::Rows& rows, const std::string& table, const std::vector<std::string>& keys) {
+void print_rows(const worker::SavedTables& rows, const std::string& table, const std::vector<std::string>& keys) {
   std::vector<float> values(rows.width(table));
   for (const std::string& text : keys) {
     if (rows.find(table, parse_key(text), values))
@@ -52,7 +52,7 @@ Command add_rows(const Flags& program) {
   command.add_footer(
       "A line has a key and the values of its row. A key without a row has its initial values in training.");
   return [flags](const Invocation&) {
-    const worker::Rows rows(flags->from);
+    const worker::SavedTables rows(flags->from);
     const std::vector<std::string> tables = rows.tables();
     if (!flags->keys.empty()) {
       if (flags->table.empty() && tables.size() > 1)

@@ -11,7 +11,7 @@
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
 #include <psring/worker/tables/row_export.h>
-#include <psring/worker/tables/rows.h>
+#include <psring/worker/tables/saved_tables.h>
 
 namespace psring::worker {
 namespace {
@@ -84,7 +84,7 @@ TEST_CASE("the newest export that has a key decides") {
   write(folder.file("base-00000001.safetensors"), {10, 20, 30}, {}, metadata("1", "a", ""));
   write(folder.file("delta-00000002.safetensors"), {15, 20}, {10, 30}, metadata("2", "b", "a"));
   write(folder.file("delta-00000003.safetensors"), {10}, {15}, metadata("3", "c", "b"));
-  const Rows rows(folder.path());
+  const SavedTables rows(folder.path());
   CHECK(rows.step() == 3);
   CHECK(rows.tables() == std::vector<std::string>{"ads"});
   CHECK(rows.count("ads") == 2);
@@ -105,9 +105,11 @@ TEST_CASE("damaged orders are told") {
   const test::TemporaryFolder folder;
   const std::string path = folder.file("model.safetensors");
   write(path, {10, 30, 20});
-  CHECK(test::error_of(ErrorKind::data, [&] { Rows(path).count("ads"); }).find("out of order") != std::string::npos);
+  CHECK(test::error_of(ErrorKind::data, [&] { SavedTables(path).count("ads"); }).find("out of order") !=
+        std::string::npos);
   write(path, {10, 20}, {20});
-  CHECK(test::error_of(ErrorKind::data, [&] { Rows(path).count("ads"); }).find("is removed") != std::string::npos);
+  CHECK(test::error_of(ErrorKind::data, [&] { SavedTables(path).count("ads"); }).find("is removed") !=
+        std::string::npos);
 }
 
 TEST_CASE("rows are rounded to their type") {

@@ -7,7 +7,7 @@
 
 #include <psring/c.h>
 #include <psring/worker/c/guard.h>
-#include <psring/worker/tables/rows.h>
+#include <psring/worker/tables/saved_tables.h>
 
 using psring::ErrorKind;
 using psring::fail;
@@ -15,7 +15,7 @@ using psring::c::guarded;
 using psring::c::require;
 
 struct psring_saved {
-  psring::worker::Rows rows;
+  psring::worker::SavedTables rows;
   std::vector<std::string> tables;
 };
 
@@ -40,7 +40,7 @@ psring_status psring_saved_open(const char* path, psring_saved** saved) {
     require(saved, "psring_saved_open: saved");
     *saved = nullptr;
     require(path, "psring_saved_open: path");
-    psring::worker::Rows rows(path);
+    psring::worker::SavedTables rows(path);
     std::vector<std::string> tables = rows.tables();
     *saved = new psring_saved{std::move(rows), std::move(tables)};
     return PSRING_OK;
@@ -59,22 +59,24 @@ psring_status psring_saved_tables(psring_saved* saved, size_t* count, uint64_t* 
 }
 
 psring_status psring_saved_table(psring_saved* saved, size_t number, const char** name, size_t* width) {
-  return on(saved, "psring_saved_table", number, [&](const psring::worker::Rows& rows, const std::string& table) {
-    if (name != nullptr) *name = table.c_str();
-    if (width != nullptr) *width = rows.width(table);
-  });
+  return on(saved, "psring_saved_table", number,
+            [&](const psring::worker::SavedTables& rows, const std::string& table) {
+              if (name != nullptr) *name = table.c_str();
+              if (width != nullptr) *width = rows.width(table);
+            });
 }
 
 psring_status psring_saved_count(psring_saved* saved, size_t number, uint64_t* count) {
-  return on(saved, "psring_saved_count", number, [&](const psring::worker::Rows& rows, const std::string& table) {
-    require(count, "psring_saved_count: rows");
-    *count = rows.count(table);
-  });
+  return on(saved, "psring_saved_count", number,
+            [&](const psring::worker::SavedTables& rows, const std::string& table) {
+              require(count, "psring_saved_count: rows");
+              *count = rows.count(table);
+            });
 }
 
 psring_status psring_saved_read(psring_saved* saved, size_t number, const uint64_t* keys, size_t count, float* values,
                                 unsigned char* found) {
-  return on(saved, "psring_saved_read", number, [&](const psring::worker::Rows& rows, const std::string& table) {
+  return on(saved, "psring_saved_read", number, [&](const psring::worker::SavedTables& rows, const std::string& table) {
     if (count == 0) return;
     require(keys, "psring_saved_read: keys");
     require(values, "psring_saved_read: values");

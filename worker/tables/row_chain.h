@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <psring/worker/tables/row_file.h>
-#include <psring/worker/tables/rows.h>
+#include <psring/worker/tables/saved_tables.h>
 
 namespace psring::worker {
 
@@ -16,7 +16,7 @@ namespace psring::worker {
 class ChainCursor {
  public:
   /// REQUIRES: rows outlives this.
-  ChainCursor(const Rows& rows, const std::string& table);
+  ChainCursor(const SavedTables& rows, const std::string& table);
   bool done() const { return newest_ == nullptr; }
   std::uint64_t hashed() const { return newest_->hashed(); }
   std::span<const std::byte> row() const { return newest_->row(); }

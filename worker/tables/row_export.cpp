@@ -27,7 +27,7 @@ namespace {
 class Difference {
  public:
   /// `before`: null: a base.
-  Difference(const optim::Checkpoint& saved, const optim::SavedTensor& table, const Rows* before, RowType type)
+  Difference(const optim::Checkpoint& saved, const optim::SavedTensor& table, const SavedTables* before, RowType type)
       : saved_(saved), table_(table), before_(before), type_(type) {}
 
   /// Calls on_row(hashed, row) for each new or changed row, and on_removed(hashed) for each key without a row now, by
@@ -52,7 +52,7 @@ class Difference {
  private:
   const optim::Checkpoint& saved_;
   const optim::SavedTensor& table_;
-  const Rows* const before_;
+  const SavedTables* const before_;
   const RowType type_;
 };
 
@@ -109,7 +109,7 @@ ExportedTable add_table(const Difference& difference, const optim::SavedTensor& 
 }
 
 /// Throws unless the checkpoint's tables are those of the exports.
-void check_follows(const Export& last, const Rows& before, const optim::Checkpoint& saved,
+void check_follows(const Export& last, const SavedTables& before, const optim::Checkpoint& saved,
                    std::span<const optim::SavedTensor> tables, RowType type) {
   const std::vector<std::string> names = before.tables();
   for (const optim::SavedTensor& table : tables)
@@ -145,7 +145,7 @@ WrittenExport export_rows(const fs::path& checkpoint, const fs::path& folder, Ro
   if (!chain.empty() && saved.step() <= chain.back().step)
     fail(ErrorKind::data, "{}: step {} is not after step {} of {}", checkpoint.string(), saved.step(),
          chain.back().step, chain.back().path.string());
-  std::optional<Rows> before;
+  std::optional<SavedTables> before;
   if (!chain.empty() && !base) {
     before.emplace(folder);
     check_follows(chain.back(), *before, saved, tables, type);

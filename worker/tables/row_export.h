@@ -29,9 +29,9 @@ struct WrittenExport {
   std::vector<ExportedTable> tables;
 };
 
-/// Writes the rows of a checkpoint's tables for readers that serve them (Rows): without the optimizer's state, and if
-/// `folder` has an export already, only rows whose stored values differ from its, with the keys that have no row any
-/// more. `base`: writes all rows, and a new chain begins. The file appears whole or not at all. Throws data if the
+/// Writes the rows of a checkpoint's tables for readers that serve them (SavedTables): without the optimizer's state,
+/// and if `folder` has an export already, only rows whose stored values differ from its, with the keys that have no row
+/// any more. `base`: writes all rows, and a new chain begins. The file appears whole or not at all. Throws data if the
 /// checkpoint has no tables, its step is not after the newest export's, or its tables differ from the export's; usage
 /// if the exports have another type.
 WrittenExport export_rows(const std::filesystem::path& checkpoint, const std::filesystem::path& folder, RowType type,

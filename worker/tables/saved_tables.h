@@ -28,12 +28,12 @@ std::vector<Export> exports_in(const std::filesystem::path& folder);
 /// The rows of trained tables, read without a job and without servers: of a saved model (model.safetensors), or of a
 /// folder of exports, a base and deltas (`psring export`). Files are read through the system's page cache, which all
 /// processes share. Safe for use from several threads.
-class Rows {
+class SavedTables {
  public:
   /// Throws data, naming the file, if it cannot be read, or if an export is missing in the folder.
-  explicit Rows(const std::filesystem::path& path);
-  Rows(Rows&&) noexcept;
-  ~Rows();
+  explicit SavedTables(const std::filesystem::path& path);
+  SavedTables(SavedTables&&) noexcept;
+  ~SavedTables();
 
   /// The step of the newest export; nothing for a saved model.
   std::optional<std::uint64_t> step() const;

@@ -8,7 +8,7 @@
 #include <psring/worker/tables/row_chain.h>
 #include <psring/worker/tables/row_export.h>
 #include <psring/worker/tables/row_file.h>
-#include <psring/worker/tables/rows.h>
+#include <psring/worker/tables/saved_tables.h>
 
 namespace psring::worker {
 namespace fs = std::filesystem;
@@ -64,7 +64,7 @@ std::vector<Export> exports_in(const fs::path& folder) {
   return all;
 }
 
-Rows::Rows(const fs::path& path) {
+SavedTables::SavedTables(const fs::path& path) {
   if (!fs::is_directory(path)) {
     files_.push_back(std::make_unique<RowFile>(path.string()));
     return;
@@ -82,22 +82,22 @@ Rows::Rows(const fs::path& path) {
   }
 }
 
-Rows::Rows(Rows&&) noexcept = default;
-Rows::~Rows() = default;
+SavedTables::SavedTables(SavedTables&&) noexcept = default;
+SavedTables::~SavedTables() = default;
 
-std::optional<std::uint64_t> Rows::step() const {
+std::optional<std::uint64_t> SavedTables::step() const {
   return exports_.empty() ? std::nullopt : std::optional(exports_.back().step);
 }
 
-std::vector<std::string> Rows::tables() const {
+std::vector<std::string> SavedTables::tables() const {
   std::vector<std::string> names;
   for (const RowFile::Table& table : files_.front()->tables()) names.push_back(table.name);
   return names;
 }
 
-std::size_t Rows::width(const std::string& table) const { return table_of(*files_.front(), table).width; }
+std::size_t SavedTables::width(const std::string& table) const { return table_of(*files_.front(), table).width; }
 
-void Rows::verify() const {
+void SavedTables::verify() const {
   for (std::size_t i = 0; i < exports_.size(); ++i) {
     ExportChecksum checksum(exports_[i].step);
     for (const RowFile::Table& table : files_[i]->tables()) {
@@ -115,13 +115,13 @@ void Rows::verify() const {
   }
 }
 
-std::uint64_t Rows::count(const std::string& table) const {
+std::uint64_t SavedTables::count(const std::string& table) const {
   std::uint64_t rows = 0;
   for (ChainCursor cursor(*this, table); !cursor.done(); cursor.next()) ++rows;
   return rows;
 }
 
-bool Rows::find(const std::string& table, std::uint64_t key, std::span<float> out) const {
+bool SavedTables::find(const std::string& table, std::uint64_t key, std::span<float> out) const {
   const RowFile::Table& first = table_of(*files_.front(), table);
   check(out.size() == first.width, "{} values for a row of {}", out.size(), first.width);
   std::vector<std::byte> row(row_bytes(first.type, first.width));
@@ -137,7 +137,7 @@ bool Rows::find(const std::string& table, std::uint64_t key, std::span<float> ou
   return false;
 }
 
-ChainCursor::ChainCursor(const Rows& rows, const std::string& table) {
+ChainCursor::ChainCursor(const SavedTables& rows, const std::string& table) {
   table_of(*rows.files_.front(), table);
   for (const auto& file : rows.files_)
     if (const RowFile::Table* const here = file->find(table))
