@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import weakref
 from array import array
@@ -13,12 +14,19 @@ from ._library import LIBRARY, call
 _NO_STEP = 2**64 - 1
 
 
+def _bits(key: int) -> int:
+    number = operator.index(key)
+    if not -(2**63) <= number < 2**64:
+        raise OverflowError(f"key {number}: expected 64 bits")
+    return number % 2**64
+
+
 def _keys_of(keys: Iterable[int]) -> array[int]:
     """The keys as 64 bits each; a negative one has the bits that it has as an int64."""
     try:
         view = memoryview(keys)  # type: ignore[arg-type]  # of NumPy, of array
-    except TypeError:
-        return array("Q", [key & _NO_STEP for key in keys])
+    except TypeError:  # of PyTorch, a list
+        return array("Q", [_bits(key) for key in keys])
     if view.itemsize != 8 or view.format not in ("q", "Q", "l", "L"):
         raise TypeError(f"keys of format {view.format!r}; expected 64-bit integers")
     return array("Q", view.tobytes())
@@ -52,7 +60,7 @@ class SavedTable:
         return memoryview(values).cast("f", (len(wanted), self.width)), bytes(found)
 
     def __getitem__(self, keys: int | Iterable[int]) -> memoryview[float]:
-        one = hasattr(keys, "__index__")
+        one = hasattr(keys, "__index__") and getattr(keys, "ndim", 0) == 0  # arrays have __index__, too
         wanted: Iterable[int] = [keys.__index__()] if one else keys  # type: ignore[union-attr, assignment]
         values, found = self.find(wanted)
         if not all(found):

@@ -2,6 +2,7 @@
 
 import array
 import ctypes
+import importlib
 import json
 import os
 import struct
@@ -18,6 +19,15 @@ BIN = Path(os.environ["PSRING_BIN"])
 JOB = ["--strategy", "ps", "--workers", "2", "--servers", "2", "--model", "fm:dense=4,features=6,dim=4", "--data",
        "criteo-like:samples=2k", "--global-batch", "64", "--steps", "20", "--checkpoint-every", "10", "--out", "run"]
 WIDTH = 5
+
+
+class Tensor(list):
+    """Keys that have an __index__, as arrays of NumPy and tensors of PyTorch have."""
+
+    ndim = 1
+
+    def __index__(self):
+        raise TypeError("only a tensor of a single element can be converted to an index")
 
 
 class RowsTest(unittest.TestCase):
@@ -56,8 +66,23 @@ class RowsTest(unittest.TestCase):
         first = self.keys[:5]
         for keys in (array.array("Q", first), array.array("q", signed), signed, first, iter(first)):
             self.assertEqual(table.find(keys)[0].tobytes(), expected)
+        for keys in (array.array("Q", first), signed, Tensor(first)):
+            self.assertEqual(table[keys].tobytes(), expected)
+        for module, make in (("numpy", "array"), ("torch", "tensor")):
+            try:
+                keys = getattr(importlib.import_module(module), make)(signed)
+            except ImportError:
+                continue
+            self.assertEqual(table[keys].tobytes(), expected)
+            self.assertEqual(table[keys[0]].tobytes(), table[signed[0]].tobytes())
+            self.assertEqual(table[keys[:1]].shape, (1, WIDTH))
         with self.assertRaisesRegex(TypeError, "64-bit integers"):
             table[array.array("f", [1.0])]
+        for key in (2**64 + first[0], -(2**63) - 1):
+            with self.assertRaisesRegex(OverflowError, "64 bits"):
+                table[key]
+            with self.assertRaisesRegex(OverflowError, "64 bits"):
+                table.find([key])
 
     def test_keys_without_a_row(self):
         table = self.exported["rows"]
