@@ -66,8 +66,6 @@ class EmbeddingBag(ServedEmbedding):
 
     def __init__(self, tables: Tables, table: Table, mode: str, include_last_offset: bool, padding_idx: int | None) -> None:
         super().__init__(tables, table, padding_idx)
-        if mode not in ("sum", "mean", "max"):
-            raise UsageError(f"psring: table '{table.name}': mode={mode!r}: expected 'sum', 'mean' or 'max'")
         self.mode = mode
         self.include_last_offset = include_last_offset
 

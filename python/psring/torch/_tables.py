@@ -86,6 +86,8 @@ class Tables:
         """A module as nn.EmbeddingBag(mode=mode), for any int64 as index. dtype: torch.bfloat16 halves the bytes that travel.
         init: the rows' first values, by key: "uniform:A", "normal:A" or "constant:A". most_keys: different keys in one batch,
         or with gradients in one step, at most (65,536)."""
+        if mode not in ("sum", "mean", "max"):
+            raise UsageError(f"psring: table '{name}': mode={mode!r}: expected 'sum', 'mean' or 'max'")
         table = self._open(name, embedding_dim, dtype, init, most_keys)
         return EmbeddingBag(self, table, mode, include_last_offset, padding_idx)
 
@@ -105,6 +107,8 @@ class Tables:
     def _open(self, name: str, width: int, dtype: torch.dtype, init: str, most_keys: int | None) -> Table:
         if self._started:
             raise UsageError(f"psring: the tables have started: make table '{name}' before the first pass")
+        if not 1 <= width <= 8192:
+            raise UsageError(f"psring: table '{name}': embedding_dim={width}: expected 1 to 8,192")
         if dtype not in (torch.float32, torch.bfloat16):
             raise UsageError(f"psring: table '{name}': dtype={dtype}: rows travel as torch.float32 or torch.bfloat16")
         return self._tables.open(name, width, bf16=dtype == torch.bfloat16, init=init, most_keys=most_keys)
