@@ -113,6 +113,12 @@ class Tables(ProgramTest):
         first, second = result.stdout.splitlines()
         self.assertEqual(first, "6 nouns: precision@10 0.200, by chance 0.400")  # of five others, two are of a noun's kind
         self.assertEqual(set(second.split()[1:3]), {"dog", "cow"})
+        (self.folder / "few.tsv").write_text("cat\tanimal\n")
+        for model, nouns, text in (("nowhere", "nouns.tsv", "nowhere: not a saved model of skip-gram"), ("nouns.tsv", "nouns.tsv", "not a saved model"),
+                                   ("words/model.safetensors", "few.tsv", "rows of 1 of the nouns")):
+            result = subprocess.run([script, model, nouns], capture_output=True, text=True, cwd=self.folder)
+            self.assertEqual((result.returncode, result.stderr.count("\n")), (1, 1), result.stderr)
+            self.assertIn(text, result.stderr)
 
     def test_dense_parameters_among_workers(self):
         result = self.run_program("psring", "compare", "--strategies", "single,ddp,zero1,zero2", "--workers", 3, "--servers", 2,
