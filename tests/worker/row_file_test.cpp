@@ -97,7 +97,7 @@ TEST_CASE("the newest export that has a key decides") {
   CHECK(!value(15));
   CHECK(!value(30));
   CHECK(!value(40));
-  CHECK(test::error_of(ErrorKind::usage, [&] { rows.find("clicks", 1, values); }).find("there is ads") !=
+  CHECK(test::error_of(ErrorKind::usage, [&] { rows.find("clicks", 1, values); }).find("only ads") !=
         std::string::npos);
 }
 

@@ -141,7 +141,7 @@ WrittenExport export_rows(const fs::path& checkpoint, const fs::path& folder, Ro
   if (lock.outcome() == FolderLock::Outcome::in_use)
     fail(ErrorKind::usage, "{}: another process exports into the folder", folder.string());
 
-  const std::vector<Export> chain = exports_in(folder);
+  const std::vector<Export> chain = base ? all_exports_in(folder) : exports_in(folder);
   if (!chain.empty() && saved.step() <= chain.back().step)
     fail(ErrorKind::data, "{}: step {} is not after step {} of {}", checkpoint.string(), saved.step(),
          chain.back().step, chain.back().path.string());

@@ -16,11 +16,8 @@ namespace {
 
 constexpr const char* kSuffix = ".safetensors";
 
-/// Returns the export in a file of this name; nothing if the name is not that of an export.
-std::optional<Export> export_at(const fs::path& path) {
-  const std::string name = path.stem().string();
-  const bool base = name.starts_with("base-");
-  if (path.extension() != kSuffix || (!base && !name.starts_with("delta-"))) return std::nullopt;
+/// Reads the metadata of an export, as a base has it or as a delta has it.
+Export read_export(const fs::path& path, bool base) {
   const TensorFile file(path.string());
   const auto text = [&](const char* key) {
     const auto found = file.metadata().find(key);
@@ -35,21 +32,34 @@ std::optional<Export> export_at(const fs::path& path) {
   return one;
 }
 
+/// Returns the export in a file of this name; nothing if the name is not that of an export.
+std::optional<Export> export_at(const fs::path& path) {
+  const std::string name = path.stem().string();
+  const bool base = name.starts_with("base-");
+  if (path.extension() != kSuffix || (!base && !name.starts_with("delta-"))) return std::nullopt;
+  return read_export(path, base);
+}
+
 const RowFile::Table& table_of(const RowFile& file, const std::string& name) {
   const RowFile::Table* const table = file.find(name);
   if (table != nullptr) return *table;
   std::string names;
   for (const RowFile::Table& each : file.tables()) names += (names.empty() ? "" : ", ") + each.name;
-  fail(ErrorKind::usage, "{}: no table '{}'; there is {}", file.file().path(), name, names);
+  fail(ErrorKind::usage, "{}: no table '{}', only {}", file.file().path(), name, names);
 }
 
 }  // namespace
 
-std::vector<Export> exports_in(const fs::path& folder) {
+std::vector<Export> all_exports_in(const fs::path& folder) {
   std::vector<Export> all;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
     if (const auto one = export_at(entry.path())) all.push_back(*one);
   std::ranges::sort(all, {}, &Export::step);
+  return all;
+}
+
+std::vector<Export> exports_in(const fs::path& folder) {
+  std::vector<Export> all = all_exports_in(folder);
   const auto base =
       std::ranges::find_if(std::views::reverse(all), [](const Export& one) { return one.follows.empty(); });
   if (base == std::views::reverse(all).end()) {
@@ -67,6 +77,10 @@ std::vector<Export> exports_in(const fs::path& folder) {
 SavedTables::SavedTables(const fs::path& path) {
   if (!fs::is_directory(path)) {
     files_.push_back(std::make_unique<RowFile>(path.string()));
+    const auto& metadata = files_.back()->file().metadata();
+    if (metadata.contains(kExportFollows))
+      fail(ErrorKind::data, "{}: a delta has a part of the rows; read the folder of its exports", path.string());
+    if (metadata.contains(kExportId)) exports_.push_back(read_export(path, true));
     return;
   }
   exports_ = exports_in(path);

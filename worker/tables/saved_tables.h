@@ -21,16 +21,19 @@ struct Export {
   std::string follows;  ///< the id of the export that a delta follows; empty: a base
 };
 
+/// Returns all exports of the folder, oldest first, whether or not they follow each other.
+std::vector<Export> all_exports_in(const std::filesystem::path& folder);
+
 /// Returns the folder's newest base and the deltas that follow it, oldest first; none if the folder has no export.
 /// Throws data, naming the file, if an export is missing between them.
 std::vector<Export> exports_in(const std::filesystem::path& folder);
 
-/// The rows of trained tables, read without a job and without servers: of a saved model (model.safetensors), or of a
-/// folder of exports, a base and deltas (`psring export`). Files are read through the system's page cache, which all
-/// processes share. Safe for use from several threads.
+/// The rows of trained tables, read without a job and without servers: of a saved model (model.safetensors), of a
+/// folder of exports, a base and deltas (`psring export`), or of one base. Files are read through the system's page
+/// cache, which all processes share. Safe for use from several threads.
 class SavedTables {
  public:
-  /// Throws data, naming the file, if it cannot be read, or if an export is missing in the folder.
+  /// Throws data, naming the file, if it cannot be read, or is a delta, or if an export is missing in the folder.
   explicit SavedTables(const std::filesystem::path& path);
   SavedTables(SavedTables&&) noexcept;
   ~SavedTables();

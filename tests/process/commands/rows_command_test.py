@@ -96,6 +96,13 @@ class Rows(ProgramTest):
             self.assert_done(self.export(20, "again"))
             self.assert_done(self.export(60, "again", "--base"))
             self.assertEqual(self.read("again", sample), {key: after[60].get(key) for key in sample})
+        with self.subTest("a new base where an export is missing"):
+            for step in (20, 40):
+                self.assert_done(self.export(step, "broken"))
+            os.remove(self.folder / "broken" / "base-00000020.safetensors")
+            self.assert_refused(self.export(60, "broken"), DATA, "broken: there are deltas, and no base")
+            self.assert_done(self.export(60, "broken", "--base"))
+            self.assertEqual(self.read("broken", sample), {key: after[60].get(key) for key in sample})
         with self.subTest("a gap"):
             os.remove(self.folder / "exports" / "delta-00000040.safetensors")
             for command in (["rows", "exports"], ["export", "run", "exports"]):
@@ -112,6 +119,10 @@ class Rows(ProgramTest):
         self.assert_done(self.train("--strategy", "single", *JOB, "--model", "fm:dense=4,features=6,dim=8", "--steps", 60, "--checkpoint-every",
                                     60, "--out", "wide"))
         (self.folder / "empty").mkdir()
+        for step in (40, 60):
+            self.assert_done(self.export(step, "part"))
+        base = self.run_program("psring", "rows", "part/base-00000040.safetensors")
+        self.assertEqual(base.out.split(" ", 1)[1].split("rows ", 1)[1], f"of {WIDTH} values at step 40\n", base)
         cut = self.folder / "cut"
         cut.mkdir()
         whole = (self.folder / "exports" / "base-00000040.safetensors").read_bytes()
@@ -136,7 +147,9 @@ class Rows(ProgramTest):
             (["rows", "cut"], DATA, "cut/base-00000040.safetensors"),
             (["rows", "odd"], DATA, "odd/base-00000040.safetensors", "metadata"),
             (["rows", "flipped"], DATA, "flipped/base-00000040.safetensors: damaged: its checksum is"),
-            (["rows", "exports", "--table", "ads"], USAGE, "no table 'ads'; there is rows"),
+            (["rows", "exports", "--table", "ads"], USAGE, "no table 'ads', only rows"),
+            (["rows", "part/delta-00000060.safetensors"], DATA, "part/delta-00000060.safetensors: a delta has a part of the rows"),
+            (["rows", "flipped/base-00000040.safetensors"], DATA, "flipped/base-00000040.safetensors: damaged"),
             (["rows", "exports", "--key", "-1"], USAGE, "--key"),
             (["rows", "exports", "--key", "18446744073709551616"], USAGE, "2^64"),
             (["rows", "exports", "--key", "0x"], USAGE, "--key"),
