@@ -155,6 +155,7 @@ int memory(MemoryFlags& flags, const Invocation& invocation) {
     fail(ErrorKind::usage, "--table: expected without --parameters");
   if (!flags.table.empty() && flags.lookups.empty())
     fail(ErrorKind::usage, "--table: needs --lookups, the lookups of a worker's batch");
+  if (flags.context != MemoryFlags().context && flags.layers == 0) fail(ErrorKind::usage, "--context: needs --layers");
   if (!flags.parameters.empty()) return transformer_memory(flags, invocation.app);
   if (!flags.lookups.empty() && flags.table.empty()) fail(ErrorKind::usage, "--lookups: needs --table");
   if (flags.zipf != MemoryFlags().zipf && flags.table.empty()) fail(ErrorKind::usage, "--zipf: needs --table");
@@ -219,7 +220,8 @@ std::string memory_name(const std::string& name, Language language) {
 Command add_memory(const Flags& program) {
   const Flags command = program.add_command("memory", "calculate the memory of a job, or of a model's size");
   auto flags = std::make_shared<MemoryFlags>();  // shared: the parser fills it in, the command reads it
-  command.add("--strategies", flags->strategies, "strategies, separated by commas").separate_by(',').show_default();
+  const Flag strategies =
+      command.add("--strategies", flags->strategies, "strategies, separated by commas").separate_by(',').show_default();
   command.add("--hosts", flags->hosts, "hosts that share the job's processes evenly").show_default();
   command.add("--limit", flags->limit, "memory of a process, such as a GPU's 24G: say what fits into it")
       .show_value("SIZE");
@@ -243,7 +245,11 @@ Command add_memory(const Flags& program) {
   command.add_footer(
       "Takes the options of a job as train does. Nothing is started: the figures are those that a run checks itself "
       "against.");
-  return [flags](const Invocation& invocation) { return memory(*flags, invocation); };
+  return [flags, strategies](const Invocation& invocation) {
+    if (strategies.text().empty())
+      flags->strategies = defaults_for_tables(flags->strategies, flags->job, invocation.app);
+    return memory(*flags, invocation);
+  };
 }
 
 }  // namespace psring::cli

@@ -122,7 +122,10 @@ double expected_keys(double rows, double exponent, double draws) {
 int table_memory(const MemoryFlags& flags, const App& /*app*/) {
   for (const auto& [name, text] : flags.job)
     if (!kTableOptions.contains(name)) fail(ErrorKind::usage, "--{}: means nothing with --table; give a --model", name);
-  if (!flags.limit.empty()) fail(ErrorKind::usage, "--limit: means nothing with --table");
+  for (const auto& [given, name] : {std::pair(!flags.limit.empty(), "--limit"),
+                                    {flags.hosts != MemoryFlags().hosts, "--hosts"},
+                                    {flags.strategies != MemoryFlags().strategies, "--strategies"}})
+    if (given) fail(ErrorKind::usage, "{}: means nothing with --table", name);
   const auto size = factors_of("--table", flags.table, 2, "ROWSxDIM, such as 100Mx64");
   const auto batch = factors_of("--lookups", flags.lookups, 1, "lookups of a worker's batch, such as 16384 or 26x2048");
   const double lookups = batch.front() * (batch.size() > 1 ? batch.back() : 1);

@@ -106,9 +106,10 @@ int step(StepFlags& flags, const Invocation& invocation) {
 Command add_step(const Flags& program) {
   const Flags command = program.add_command("step", "simulate a few steps, and show them event by event");
   auto flags = std::make_shared<StepFlags>();  // shared: the parser fills it in, the command reads it
-  command.add("--strategies", flags->strategies, "strategies to show side by side, separated by commas")
-      .separate_by(',')
-      .show_default();
+  const Flag strategies =
+      command.add("--strategies", flags->strategies, "strategies to show side by side, separated by commas")
+          .separate_by(',')
+          .show_default();
   command.add("--gflops", flags->gflops, "10^9 operations that a worker computes in a second").show_default();
   command
       .add("--server-gbytes", flags->server_gbytes,
@@ -123,7 +124,11 @@ Command add_step(const Flags& program) {
   add_job_flags(command, flags->job);
   flags->sweep.emplace(command);
   command.add_footer("All processes run in this one, over a simulated network with a virtual clock.");
-  return [flags](const Invocation& invocation) { return step(*flags, invocation); };
+  return [flags, strategies](const Invocation& invocation) {
+    if (strategies.text().empty())
+      flags->strategies = defaults_for_tables(flags->strategies, flags->job, invocation.app);
+    return step(*flags, invocation);
+  };
 }
 
 }  // namespace psring::cli

@@ -91,6 +91,16 @@ std::vector<Entry> make_entries(const options::Given& given, const std::vector<s
   return entries;
 }
 
+std::vector<std::string> defaults_for_tables(std::vector<std::string> strategies, const options::Given& given,
+                                             const App& app) {
+  const worker::Registries& registries = app.worker_registries();
+  if (registries.models.make(Spec::parse("--model", model_of(given)))->tables.empty()) return strategies;
+  std::erase_if(strategies, [&](const std::string& strategy) {
+    return !registries.strategies.make(Spec::parse("--strategies", strategy))->tables;
+  });
+  return strategies;
+}
+
 JobOptions one_process(const JobOptions& of) {
   JobOptions job = of;
   for (const options::Group& group : options::groups())

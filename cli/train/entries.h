@@ -31,6 +31,10 @@ struct Entry {
 std::vector<Entry> make_entries(const options::Given& given, const std::vector<std::string>& strategies, Sweep& sweep,
                                 const App& app, bool loopback = true);
 
+/// Returns those of a command's default strategies that train the model's tables; all if it has none. Throws usage.
+std::vector<std::string> defaults_for_tables(std::vector<std::string> strategies, const options::Given& given,
+                                             const App& app);
+
 /// Returns the job as one process runs it: without servers, and with the defaults of the options of an exchange.
 JobOptions one_process(const JobOptions& job);
 

@@ -69,6 +69,11 @@ class Memory(ProgramTest):
         predicted = 2 * 100 * (many["worker_sends"] + few["worker_sends"])
         self.assertAlmostEqual(predicted / moved, 1, delta=0.01)
 
+    def test_strategies_that_train_tables_are_the_default(self):
+        job = ["--model", "fm:dense=4,features=2,dim=4", "--data", "criteo-like:samples=1k", "--global-batch", 32]
+        self.assertEqual([row["strategy"] for row in self.calculate(*job)], ["single", "ddp", "zero1", "zero2", "ps"])
+        self.assert_refused(self.run_program("psring", "memory", *job, "--strategies", "ddp,zero3"), USAGE, "--strategy zero3")
+
     def test_refused_tables(self):
         for arguments, text in ((["--table", "5M"], "--table"), (["--table", "5Mx16"], "--lookups"), (["--lookups", 5], "--table"),
                                 (["--table", "5Mx0", "--lookups", 5], "--table"), (["--table", "5Mx16x2", "--lookups", 5], "--table"),
@@ -76,6 +81,9 @@ class Memory(ProgramTest):
                                 (["--table", "5Mx16", "--lookups", 5, "--zipf", 9], "--zipf"),
                                 (["--table", "5Mx16", "--lookups", 5, "--momentum", 0.9], "--momentum"),
                                 (["--table", "5Mx16", "--lookups", 5, "--limit", "1G"], "--limit"),
+                                (["--table", "5Mx16", "--lookups", 5, "--hosts", 2], "--hosts"),
+                                (["--table", "5Mx16", "--lookups", 5, "--strategies", "ddp,ps"], "--strategies"),
+                                (["--table", "5Mx16", "--lookups", 5, "--context", 9], "--context: needs --layers"),
                                 (["--table", "5Mx16", "--lookups", 5, "--parameters", "7B"], "--table")):
             with self.subTest(arguments):
                 result = self.run_program("psring", "memory", *arguments)

@@ -220,6 +220,9 @@ class Step(ProgramTest):
                 self.assertEqual(scene["model_sha256"], hashlib.sha256((self.folder / strategy / "model.safetensors").read_bytes()).hexdigest())
                 models.add(scene["model_sha256"])
         self.assertEqual(len(models), 1)
+        with self.subTest("the default strategies that train tables"):
+            self.assert_done(self.run_program("psring", "step", *job, "--out", "scene.json"))
+            self.assertEqual([scene["label"] for scene in json.loads((self.folder / "scene.json").read_text())["scenes"]], ["ddp"])
 
     def test_the_same_scene_again(self):
         for strategy in ("ps-async", "zero3"):
