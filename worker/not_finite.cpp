@@ -1,5 +1,8 @@
 #include <algorithm>
 #include <cmath>
+#include <string>
+
+#include <fmt/format.h>
 
 #include <psring/common/base/text/error.h>
 #include <psring/worker/not_finite.h>
@@ -20,6 +23,11 @@ void SkipWatch::look(std::uint64_t step, const optim::LossScaler& scaler) {
          step, skipped, kSteps, scaler.scale());
 }
 
+const char* not_finite_help(const Layout& layout) {
+  return layout.tables.empty() ? "a lower --lr or --clip-norm may help"
+                               : "a lower --table-lr, --lr or --clip-norm may help";
+}
+
 void fail_not_finite(Step step, const Plan& plan, const World& world, const FlatModel& flat, const Network& network) {
   const auto finite = [](ConstElements values) {
     bool all = true;
@@ -32,10 +40,13 @@ void fail_not_finite(Step step, const Plan& plan, const World& world, const Flat
   for (std::size_t layer = 0; layer < flat.layers(); ++layer) {
     if (finite(network.output_of(layer))) continue;
     const UnitId unit = flat.unit_of(layer);
-    if (unit == kNoUnit) fail(ErrorKind::data, "step {}: the output of layer {} is not finite", step.index, layer);
-    fail(ErrorKind::data, "step {}: the output of unit '{}' is not finite ({}); a lower --lr or --clip-norm may help",
-         step.index, plan.layout.units[unit].name,
-         finite(world.units[unit].parameters) ? "its parameters are" : "nor are its parameters");
+    const std::string name =
+        unit == kNoUnit ? fmt::format("layer {}", layer) : fmt::format("unit '{}'", plan.layout.units[unit].name);
+    const char* const parameters = unit == kNoUnit                        ? ""
+                                   : finite(world.units[unit].parameters) ? " (its parameters are)"
+                                                                          : " (nor are its parameters)";
+    fail(ErrorKind::data, "step {}: the output of {} is not finite{}; {}", step.index, name, parameters,
+         not_finite_help(plan.layout));
   }
   fail(ErrorKind::data, "step {}: the loss is not finite, though all outputs are", step.index);
 }

@@ -27,6 +27,9 @@ class SkipWatch {
   std::deque<std::uint64_t> skipped_;  ///< when each of the last steps began, the number of those skipped before
 };
 
+/// Returns what may help where values are not finite.
+const char* not_finite_help(const Layout& layout);
+
 /// Throws data for a loss that is not finite: names the step, the first unit whose output is not finite, and says
 /// whether the unit's parameters are finite. REQUIRES: the network has just gone forward.
 [[noreturn]] void fail_not_finite(Step step, const Plan& plan, const World& world, const FlatModel& flat,

@@ -330,10 +330,8 @@ void Training::save(const std::filesystem::path& file) {
   });
   if (writer) wrong = save_rows(*writer, std::move(wrong));
   if (wrong)
-    fail(ErrorKind::data,
-         "after step {}, the last: '{}' holds NaN or infinity: the model is not saved; a lower --lr or --clip-norm may "
-         "help",
-         setup_.steps() - 1, *wrong);
+    fail(ErrorKind::data, "after step {}, the last: '{}' holds NaN or infinity: the model is not saved; {}",
+         setup_.steps() - 1, *wrong, not_finite_help(setup_.layout()));
   if (writer) writer->commit();
 }
 

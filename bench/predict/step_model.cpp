@@ -96,8 +96,9 @@ StepEstimate estimate_step(const JobOptions& job, const worker::StrategyKind& ki
          job.strategy);
   // A planned worker's memory has addresses alone, as a GPU's has for the host.
   if (!kind.on_device)
-    fail(ErrorKind::usage, "--strategy {}: its time has no model, because it may read values on the host",
-         job.strategy);
+    fail(ErrorKind::usage, "--strategy {}: its time has no model{}", job.strategy,
+         job.strategy.starts_with("hybrid") ? "; ddp with a table is hybrid"
+                                            : ", because it may read values on the host");
   const double slowest =
       expected_slowest(job) * (sleeps(job) ? 1 : expected_slowest(mesh.workers(), costs.deviation)) *
       (sleeps(job) || costs.device ? 1 : crowding(mesh, costs, std::max<std::size_t>(1, job.threads)));

@@ -17,12 +17,6 @@ std::pair<std::string, std::string> cut_at_comma(const std::string& text) {
   return {text.substr(0, comma), text.substr(comma + 1)};
 }
 
-std::uint64_t parse_positive(const std::string& flag, const std::string& text) {
-  const std::uint64_t value = parse_count(flag, text);
-  if (value == 0) fail(ErrorKind::usage, "{}: expected at least 1, got '{}'", flag, text);
-  return value;
-}
-
 }  // namespace
 
 RowRules parse_row_rules(const std::string& admit, const std::string& ttl, const std::string& rows,

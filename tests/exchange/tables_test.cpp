@@ -366,13 +366,17 @@ TEST_CASE("options that tables do not have are refused by name") {
   CHECK_THAT(refused([](JobOptions& job) { job.precision = "f16"; }), line("--precision f16"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_init = "uniform:x"; }),
              Contains("--table-init: expected uniform:A"));
+  for (const char* wrong : {"constant:inf", "constant:nan", "uniform:-1", "normal:-0.1", "uniform:"})
+    CHECK_THAT(refused([&](JobOptions& job) { job.table_init = wrong; }),
+               Contains(":A with a finite number A") && Contains(fmt::format("got '{}'", wrong)));
   CHECK_THAT(refused([](JobOptions& job) { job.table_sweep = 5; }), line("--table-sweep 5"));
   CHECK_THAT(refused([](JobOptions& job) {
                job.table_ttl = "5";
                job.table_consistency = "asp";
              }),
              line("--table-consistency asp"));
-  CHECK_THAT(refused([](JobOptions& job) { job.table_ttl = "0"; }), Contains("--table-ttl: expected at least 1"));
+  CHECK_THAT(refused([](JobOptions& job) { job.table_ttl = "0"; }),
+             Contains("--table-ttl: expected a whole number > 0"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_ttl = "5,stay=2"; }), Contains("expected STEPS or STEPS,keep=N"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_admit = "2,none"; }), Contains("expected K or K,zero"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_rows = "5000,by=age"; }), Contains("expected R or R,by=lru|lfu"));

@@ -133,7 +133,7 @@ TEST_CASE("what is wrong in a file is named by file, line and column") {
   CHECK_THAT(refused("pairs", kRatings, "1\t2\t"), place(", column 3") && Contains("'' is not a number"));
   CHECK_THAT(refused("pairs", kRatings, fmt::format("{}\t2\t3", std::uint64_t{1} << 56)),
              place(", column 1") && Contains("more than 56 bits"));
-  CHECK_THAT(refused("pairs", kRatings, "1\t2\t3"), Contains("2 samples; the tenth of 10 groups"));
+  CHECK_THAT(refused("pairs", kRatings, "1\t2\t3"), Contains("2 samples, at least 10 expected"));
   CHECK_THAT(error_of(ErrorKind::data, [&] { make("criteo:" + folder.file("none"), kClicks); }), Contains("none"));
   CHECK_THAT(error_of(ErrorKind::usage, [&] { make("criteo", kClicks); }), Contains("expected criteo:FILE"));
   CHECK_THAT(error_of(ErrorKind::data, [&] { make("pairs:" + path, kClicks); }), Contains("the model reads 3"));
@@ -227,6 +227,10 @@ TEST_CASE("words and their neighbours within a sentence") {
   CHECK(split.test->size() >= 2 * 3 + 2 * 2);
   CHECK_THAT(error_of(ErrorKind::data, [&] { make("skip-gram:" + path + ",least=1000", kWords); }),
              Contains("0 words occur at least 1000 times"));
+  CHECK_THAT(error_of(ErrorKind::usage, [&] { make("criteo-like:samples=9999999999999999999", kClicks); }),
+             Contains("--data criteo-like:samples=9999999999999999999: expected at most 3904515720"));
+  test::write_file(path, "a b a b a b a b a b\n");
+  CHECK_THAT(error_of(ErrorKind::data, [&] { make("skip-gram:" + path, kWords); }), Contains("no sample: lines 0, 20"));
   CHECK_THAT(error_of(ErrorKind::usage, [&] { make("skip-gram:" + path + ",window=256", kWords); }),
              Contains("a window of at most 255"));
 }

@@ -134,9 +134,9 @@ int CriteoLike::clicked(std::size_t sample) const {
 
 DataSplit make_criteo_like(const CriteoLikeSpec& spec) {
   const std::size_t tests = std::max<std::size_t>(1, spec.samples / 10);
-  if (spec.samples > kMostSamples - tests || spec.features == 0)
-    fail(ErrorKind::usage, "criteo-like data of {} samples with {} key fields; expected at most {} and at least 1",
-         spec.samples, spec.features, kMostSamples / 11 * 10);
+  check(spec.features > 0, "clicks without keys");
+  if (spec.samples > kMostSamples / 11 * 10)
+    fail(ErrorKind::usage, "--data criteo-like:samples={}: expected at most {}", spec.samples, kMostSamples / 11 * 10);
   const auto clicks = std::make_shared<const CriteoLike>(spec);
   DataSplit split{std::make_unique<CriteoLikeDataset>(clicks, 0, spec.samples),
                   std::make_unique<CriteoLikeDataset>(clicks, spec.samples, tests)};

@@ -16,6 +16,7 @@ namespace psring::worker {
 namespace {
 
 constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
+constexpr std::size_t kMostSamples = std::size_t{1} << 32;  // whose numbers a sampler shuffles
 constexpr const char* kCsvForm = "csv:FILE or csv:train=FILE,test=FILE";
 
 template <class... Args>
@@ -27,6 +28,9 @@ const char* kind_of(bool tokens) { return tokens ? "tokens" : "real numbers"; }
 
 void check_fit(const Dataset& data, const Spec& spec, const DataNeeds& needs) {
   if (data.size() == 0) fail(ErrorKind::data, "{} {} has no sample", spec.flag(), spec.text());
+  if (data.size() > kMostSamples)
+    fail(ErrorKind::data, "{} {} has {} samples, at most {} expected", spec.flag(), spec.text(), data.size(),
+         kMostSamples);
   if (data.tokens() != needs.tokens)
     misfit(spec, needs, "its inputs are {}, {} expected", kind_of(data.tokens()), kind_of(needs.tokens));
   if (data.input_cols() != needs.input_cols)

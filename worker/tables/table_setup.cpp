@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include <psring/common/base/consistency.h>
@@ -158,10 +159,12 @@ Init parse_row_init(const std::string& flag, const std::string& text) {
   try {
     std::size_t end = 0;
     init.a = std::stof(spec.argument(), &end);
-    if (end == spec.argument().size()) return init;
+    const bool scale = init.kind != Init::Kind::constant;
+    if (end == spec.argument().size() && std::isfinite(init.a) && !(scale && init.a < 0)) return init;
   } catch (const std::exception&) {  // said below
   }
-  fail(ErrorKind::usage, "{}: expected {}:A with a number A, got '{}'", flag, spec.name(), text);
+  fail(ErrorKind::usage, "{}: expected {}:A with a finite number A{}, got '{}'", flag, spec.name(),
+       init.kind == Init::Kind::constant ? "" : " >= 0", text);
 }
 
 std::vector<TableLayout> table_layouts(const JobOptions& job, const Model& model, const Dataset& data,

@@ -51,8 +51,8 @@ class EveryTenth final : public Dataset {
 
 DataSplit every_tenth(std::shared_ptr<const Dataset> all, std::size_t group, const std::string& source) {
   if (all->size() < kGroups * group)
-    fail(ErrorKind::data, "{}: {} samples; the tenth of {} groups of {} is the test set", source, all->size(), kGroups,
-         group);
+    fail(ErrorKind::data, "{}: {} samples, at least {} expected, as a tenth of them is the test set", source,
+         all->size(), kGroups * group);
   return {std::make_unique<EveryTenth>(all, group, false), std::make_unique<EveryTenth>(all, group, true)};
 }
 

@@ -168,6 +168,9 @@ DataSplit make_skip_gram_data(const Spec& spec, const DataNeeds& needs) {
       .window = window, .negatives = needs.key_fields - 2, .seed = named.positive("seed", needs.seed), .test = false};
   DataSplit split;
   split.train = std::make_unique<SkipGram>(text, options);
+  if (split.train->size() == 0)
+    fail(ErrorKind::data, "{}: no sample: lines 0, {}, {} … are the test set, and a line is a sentence", path,
+         kSentences, 2 * kSentences);
   options.test = true;
   split.test = std::make_unique<SkipGram>(text, options);
   split.fingerprint = [path, window, least, seed = named.string("seed", "")] {
