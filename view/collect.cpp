@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -99,7 +100,10 @@ Json tables_of(const Json& roles) {
         hot.push_back(std::move(row));
       }
     }
-    std::ranges::stable_sort(hot, std::greater(), [](const Json& row) { return row["updates"].get<std::uint64_t>(); });
+    // Smaller keys come first among those of as many updates, whoever owns them.
+    std::ranges::sort(hot, {}, [](const Json& row) {
+      return std::pair(~row["updates"].get<std::uint64_t>(), row["key"].get<std::string>());
+    });
     if (hot.size() > kMostHotRows) hot.resize(kMostHotRows);
     tables.push_back({{"name", name},
                       {"fused", std::move(fused)},

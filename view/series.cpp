@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -105,6 +106,7 @@ struct Evaluation {
   double rows = 0;
   std::optional<double> correct;
   bool text = false;
+  std::map<std::string, double> own;  ///< "test_NAME": a metric of the model itself
 };
 
 template <class Line>
@@ -220,6 +222,12 @@ Json evaluation_columns(const ByStep<Evaluation>& evaluations, double begin) {
   Json columns;
   for (const char* name : {"step", "time_s", "test_loss", "test_accuracy", "test_perplexity"})
     columns[name] = Json::array();
+  std::set<std::string> metrics;
+  for (const auto& [step, workers] : evaluations)
+    for (const auto& [worker, line] : workers)
+      for (const auto& [name, mean] : line.own)
+        if (!columns.contains(name)) metrics.insert(name);
+  for (const std::string& name : metrics) columns[name] = Json::array();
   Elapsed elapsed;
   for (const auto& [step, workers] : evaluations) {
     Evaluation sum;
@@ -228,6 +236,7 @@ Json evaluation_columns(const ByStep<Evaluation>& evaluations, double begin) {
       sum.rows += line.rows;
       if (line.correct) sum.correct = sum.correct.value_or(0) + *line.correct;
       sum.text = sum.text || line.text;
+      for (const auto& [name, mean] : line.own) sum.own[name] += mean * line.rows;
     }
     if (sum.rows == 0) continue;
     columns["step"].push_back(step);
@@ -235,6 +244,8 @@ Json evaluation_columns(const ByStep<Evaluation>& evaluations, double begin) {
     columns["test_loss"].push_back(short_number(sum.loss / sum.rows));
     columns["test_accuracy"].push_back(sum.correct ? short_number(*sum.correct / sum.rows) : Json());
     columns["test_perplexity"].push_back(sum.text ? short_number(std::exp(sum.loss / sum.rows)) : Json());
+    for (const std::string& name : metrics)
+      columns[name].push_back(sum.own.contains(name) ? short_number(sum.own[name] / sum.rows) : Json());
   }
   return columns;
 }
@@ -298,6 +309,9 @@ Json metrics_series(const std::filesystem::path& file) {
       Evaluation line{.loss = number_of(json.at("test_loss")), .rows = json["test_rows"].get<double>()};
       if (json.contains("test_correct")) line.correct = json["test_correct"].get<double>();
       line.text = json.contains("test_perplexity");
+      if (json.contains("own"))
+        for (const auto& [name, mean] : json["own"].items())
+          if (name.starts_with("test_")) line.own[name] = number_of(mean);
       keep(evaluations, json, line);
     }
   });

@@ -33,7 +33,7 @@ Json lag_columns(const std::vector<StepEnd>& ends);
 ///                no worker missed an update.
 ///   lag:         {worker: {time_s, lag}}, as lag_columns returns them; null if `staleness` is null.
 ///   evaluations: {step, time_s, test_loss, test_accuracy, test_perplexity}: columns over all workers; null if the
-///                model has no such figure.
+///                model has no such figure. Also a column test_NAME for each metric of the model itself.
 /// If workers repeated a step after a loss, the repetition counts.
 Json metrics_series(const std::filesystem::path& file);
 

@@ -1,5 +1,8 @@
 #include <cmath>
 #include <fstream>
+#include <set>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -56,6 +59,7 @@ Json to_json(const Summary& run) {
     json["tokens_per_second"] = run.tokens_per_second;
     json["test_perplexity"] = finite(run.test_perplexity());
   }
+  for (const auto& [name, mean] : run.test_own) json["own"]["test_" + name] = mean;
   for (const ByteCheck& check : run.bytes)
     json["bytes"].push_back({{"process", check.role},
                              {"direction", check.direction},
@@ -148,6 +152,9 @@ Json tokens_per_second(const Row& row) {
 }
 
 std::string table_csv(const std::vector<Row>& rows) {
+  std::set<std::string> metrics;  // of the models themselves
+  for (const Row& row : rows)
+    for (const auto& [name, mean] : row.runs.front().test_own) metrics.insert(name);
   std::vector<Json> lines;
   for (const Row& row : rows) {
     const Summary& first = row.runs.front();
@@ -177,6 +184,11 @@ std::string table_csv(const std::vector<Row>& rows) {
       const std::string number = i == 0 ? "" : fmt::format("_{}", i + 1);
       lines.back()["predicted_link" + number] = row.predicted[i].link;
       lines.back()["predicted_step_s" + number] = or_null(row.predicted[i].step_s);
+    }
+    for (const std::string& name : metrics) {
+      const auto mean = first.test_own.find(name);
+      if (!lines.back().contains("test_" + name))
+        lines.back()["test_" + name] = mean == first.test_own.end() ? Json() : Json(mean->second);
     }
     if (row.entry.job.servers == 0) continue;
     Json servers = lines.back();

@@ -300,6 +300,7 @@ TEST_CASE("the copies say what the table says") {
   bad.memory[0].peak = 900;
   std::vector<Row> rows{row("ps, \"odd\"", {summary(1000), bad}), row("ddp", {summary(2000)}, 0)};
   rows[1].largest_difference = std::numeric_limits<double>::quiet_NaN();
+  rows[0].runs[0].test_own = {{"auc", 0.75}};
   write_comparison(folder.path(), {"psring", "compare"}, rows);
 
   std::ifstream in(folder.file("compare.json"));
@@ -317,6 +318,7 @@ TEST_CASE("the copies say what the table says") {
                                                       {"predicted", 1000},
                                                       {"difference", -100}}));
   CHECK(ps["runs"][0]["pss_together_peak"] == 9000);
+  CHECK(ps["runs"][0]["own"]["test_auc"] == 0.75);
   CHECK(json["rows"][1]["largest_difference"].is_null());
 
   const auto table = read_csv(folder.file("table.csv"));
@@ -334,6 +336,9 @@ TEST_CASE("the copies say what the table says") {
   CHECK(table[2][column("bytes_per_step")] == "4000");
   CHECK(table[2][column("step_s")].empty());
   CHECK(table[3][column("step_s")] == "0.004");
+  CHECK(table[1][column("test_auc")] == "0.75");
+  CHECK(table[2][column("test_auc")].empty());
+  CHECK(table[3][column("test_auc")].empty());
 
   const auto memory = read_csv(folder.file("memory.csv"));
   CHECK(memory.size() == 1 + 3 * 9);

@@ -160,6 +160,7 @@ class Report(ProgramTest):
             self.equal_as_text(path, cell, value)
         self.assertEqual([link for link in shown.links if not link.startswith("#")], [])
         self.assertEqual(self.open_in_browser(page, "lang=zh&theme=dark").sections, sections)
+        return shown
 
     def equal_as_text(self, path, shown, value):
         """The cell shows the value, rounded to the digits that it shows."""
@@ -221,7 +222,7 @@ class Report(ProgramTest):
     def test_of_tables(self):
         """The rows of each server, the keys with the most updates, and the different keys of batches are those of the run."""
         job = ["--model", "dlrm:dense=4,features=6,dim=8,bottom=16-8,top=16-1", "--data", "criteo-like:samples=2k", "--global-batch", 36,
-               "--steps", 6, "--table-optimizer", "adagrad"]
+               "--steps", 6, "--eval-every", 2, "--table-optimizer", "adagrad"]
         for strategy, owners in (("ps", 3), ("hybrid-async", 3), ("single", 1)):
             with self.subTest(strategy):
                 workers = ["--workers", 2, "--servers", owners] if strategy != "single" else []
@@ -241,14 +242,19 @@ class Report(ProgramTest):
                 if owners > 1:
                     moved = {process: sum(line[3] for line in run["traffic"] if line[0] == process and line[2] == "rows_pull") for process in asked}
                     self.assertEqual(moved, asked)  # evaluations and saving are start-up
+                summary = json.loads((self.folder / strategy / "summary.json").read_text())
+                self.assertEqual(run["evaluations"]["step"], [2, 4, 6])
+                self.assertAlmostEqual(run["evaluations"]["test_auc"][-1], summary["own"]["test_auc"], delta=1e-5)
                 hot = [row["updates"] for row in table["hot"]]
                 self.assertEqual((len(hot), hot), (16, sorted(hot, reverse=True)))
+                ranked = [(-row["updates"], row["key"]) for row in table["hot"]]
+                self.assertEqual(ranked, sorted(ranked))
                 self.assertEqual(hot[0], 6 if strategy != "hybrid-async" else 12)  # a feature of 10 values is in each batch
                 sections = [one for one in SECTIONS if one != "cluster"]
                 sections.insert(sections.index("memory") + 1, "tables")
                 if strategy == "hybrid-async":
                     sections.insert(sections.index("tables") + 1, "asynchrony")
-                self.drawn(page, document, sections)
+                self.assertIn("rows.0.runs.0.summary.own.test_auc", self.drawn(page, document, sections).cells)
 
     def test_of_a_trace(self):
         self.compare("cmp", "--strategies", "zero3,ps", "--workers", 2, "--trace", "on", "--link", "1gbit")

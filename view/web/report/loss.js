@@ -32,24 +32,31 @@ function chart(ctx, id, title, rows, { columns, x, y, xTitle, yTitle, xText, mar
   });
 }
 
+// The columns of evaluations that every model has; the others are the model's own metrics.
+const kColumns = ["step", "time_s", "test_loss", "test_accuracy", "test_perplexity"];
+
 export function loss(ctx) {
   const { t } = ctx;
   const rows = ctx.rows.filter((row) => row.run.loss.step.length > 0);
   if (rows.length === 0) return null;
   const hidden = ctx.hidden;
-  const tested = (name) => rows.filter((row) => row.run.evaluations[name].some((v) => v != null));
-  const measure = tested("test_perplexity").length ? "perplexity" : "accuracy";
+  const tested = (name) => rows.filter((row) => row.run.evaluations[name]?.some((v) => v != null));
+  const own = rows.flatMap((row) => Object.keys(row.run.evaluations)).find((name) => !kColumns.includes(name));
+  const ownName = own?.slice("test_".length);
+  const measure = tested("test_perplexity").length ? "perplexity" : ownName ?? "accuracy";
   const evaluated = tested("test_" + measure).filter((row) => row.run.evaluations.step.length > 1);
+  const measured = measure === ownName ? ownName : t[measure];
   const group = Math.max(...rows.map((row) => Math.ceil(row.run.loss.steps / row.run.loss.step.length)));
   const charts = [
     chart(ctx, "loss-steps", t.lossSteps, rows, { columns: "loss", x: "step", y: "loss", xTitle: t.step, yTitle: t.loss, xText: whole, hidden, caption: group > 1 ? t.thinned(group) : null }),
     chart(ctx, "loss-seconds", t.lossSeconds, rows, { columns: "loss", x: "time_s", y: "loss", xTitle: t.seconds, yTitle: t.loss, xText: short, hidden, caption: t.lossSecondsNote }),
-    evaluated.length ? chart(ctx, "quality-steps", t.quality(t[measure]), evaluated, { columns: "evaluations", x: "step", y: "test_" + measure, xTitle: t.step, yTitle: t[measure], xText: whole, marks: true, hidden }) : null,
-    evaluated.length ? chart(ctx, "quality-seconds", t.qualitySeconds(t[measure]), evaluated, { columns: "evaluations", x: "time_s", y: "test_" + measure, xTitle: t.seconds, yTitle: t[measure], xText: short, marks: true, hidden }) : null,
+    evaluated.length ? chart(ctx, "quality-steps", t.quality(measured), evaluated, { columns: "evaluations", x: "step", y: "test_" + measure, xTitle: t.step, yTitle: measured, xText: whole, marks: true, hidden }) : null,
+    evaluated.length ? chart(ctx, "quality-seconds", t.qualitySeconds(measured), evaluated, { columns: "evaluations", x: "time_s", y: "test_" + measure, xTitle: t.seconds, yTitle: measured, xText: short, marks: true, hidden }) : null,
   ];
   const legend = h("div", { class: "keys", role: "group", "aria-label": t.strategy }, rows.map((row) => {
     const summary = row.run.summary;
     const quality = summary?.test_perplexity != null ? `${t.perplexity} ${short(summary.test_perplexity)}`
+      : summary?.own?.[own] != null ? `${ownName} ${short(summary.own[own])}`
       : summary?.test_accuracy != null ? `${t.accuracy} ${short(summary.test_accuracy)}` : null;
     const button = h("button", { type: "button", "aria-pressed": String(!hidden.has(row.index)), onclick: () => {
       if (!hidden.delete(row.index)) hidden.add(row.index);

@@ -31,6 +31,7 @@ function glance(ctx) {
   const has = (name) => rows.some((row) => row.run.summary[name] != null);
   const compared = rows.some((row) => row.compare);
   const text = has("tokens_per_second");
+  const metrics = distinct(rows.flatMap((row) => Object.keys(row.run.summary.own ?? {}))).filter((name) => name.startsWith("test_"));
   const links = linksOf(t, rows);
   const columns = [
     { title: t.strategy }, ...links.map((link) => ({ title: `${t.clusterMs} ${link}`, number: true })), { title: text ? t.tokens : t.samples, number: true }, { title: t.msStep, number: true },
@@ -39,6 +40,7 @@ function glance(ctx) {
     ...(compared ? [{ title: t.equal }] : []), { title: t.finalLoss, number: true },
     ...(has("test_perplexity") ? [{ title: t.perplexity, number: true }] : []),
     ...(has("test_accuracy") ? [{ title: t.accuracy, number: true }] : []),
+    ...metrics.map((name) => ({ title: name.slice(5), number: true })),
   ];
   const body = rows.map((row) => {
     const own = `rows.${row.index}.runs.0.summary.`;
@@ -54,6 +56,7 @@ function glance(ctx) {
       number(ctx, own + "final_loss", short),
       ...(has("test_perplexity") ? [number(ctx, own + "test_perplexity", short)] : []),
       ...(has("test_accuracy") ? [number(ctx, own + "test_accuracy", short)] : []),
+      ...metrics.map((name) => number(ctx, `${own}own.${name}`, short)),
     ];
   });
   const used = distinct(rows.map((row) => row.compare?.equality).filter((e) => e && e !== "—"));
