@@ -185,7 +185,8 @@ def forms(_rank: int, _size: int) -> list[str]:
         ("embedding of nothing", nn.Embedding, {}, (keys[:0],)),
     ]
     tables = psring.torch.Tables(servers=2, optimizer="sgd", lr=0.5)
-    expected = nn.ModuleDict()
+    expected: Any = nn.ModuleDict()
+    weighted = str([name for name, *_ in cases].index("weights"))
     for number, (_, kind, how, _arguments) in enumerate(cases):
         torch.manual_seed(number)
         # PyTorch has no sparse gradients with mode="max".
@@ -210,6 +211,12 @@ def forms(_rank: int, _size: int) -> list[str]:
             failures.append(f"{name}: {outcomes}")
         if not torch.allclose(*of_weights, atol=1e-4):
             failures.append(f"{name}: gradients of weights {of_weights}")
+    of_weights = []
+    for modules in (expected, got):  # a pass for the gradients of weights alone
+        mine = weights.clone().requires_grad_(True)
+        of_weights += torch.autograd.grad(modules[weighted](keys, offsets, mine).sum(), mine)
+    if not torch.allclose(*of_weights, atol=1e-4):
+        failures.append(f"gradients of weights alone {of_weights}")
     update.step()
     tables.step()
     after = tables.state_dict()
@@ -421,6 +428,8 @@ def misuse(_rank: int, _size: int) -> dict[str, str]:
     net = nn.Sequential(nn.Embedding(4, 2, sparse=True), nn.Linear(2, 1))
     psring.torch.convert(net, tables)
     bag = tables.EmbeddingBag("bag", 2, mode="sum", most_keys=4)
+    padded = tables.EmbeddingBag("padded", 2, padding_idx=1)
+    last = tables.EmbeddingBag("last", 2, include_last_offset=True)
     key = torch.tensor([[1]])
     lines |= {
         "two of a name": line_of(lambda: tables.EmbeddingBag("bag", 2)),
@@ -439,7 +448,10 @@ def misuse(_rank: int, _size: int) -> dict[str, str]:
         "offsets of a matrix": line_of(lambda: bag(key, torch.tensor([0]))),
         "falling offsets": line_of(lambda: bag(torch.tensor([1, 2]), torch.tensor([0, 2, 1]))),
         "first offset": line_of(lambda: bag(torch.tensor([1, 2]), torch.tensor([1]))),
+        "offsets beside padding": line_of(lambda: padded(torch.tensor([1, 2]), torch.tensor([0, -1]))),
+        "last offset": line_of(lambda: last(torch.tensor([1, 2]), torch.tensor([0, 1]))),
         "weights": line_of(lambda: bag(torch.tensor([1]), torch.tensor([0]), torch.ones(2))),
+        "a trace": line_of(lambda: torch.jit.trace(bag, key)),
         "keys of a batch": line_of(lambda: bag(torch.arange(5).view(1, 5))),
         "late table": line_of(lambda: tables.EmbeddingBag("late", 2)),
         "prefetch": line_of(lambda: tables.prefetch(other=key)),
@@ -490,13 +502,16 @@ EXPECTED = {
     "mode": "mode='min'",
     "the name of a refused table": "nothing was refused",
     "no rate": "no learning rate",
-    "index": "IndexError",
+    "index": "IndexError: psring: table '0' stands for a matrix of 4 rows: index 4 is out of range",
     "floats": "torch.float32",
     "a list": "got list",
     "no offsets": "expected a matrix of keys",
     "offsets of a matrix": "takes no offsets",
     "falling offsets": "offsets ascend from 0",
     "first offset": "offsets ascend from 0",
+    "offsets beside padding": "offsets ascend from 0",
+    "last offset": "the last offset is the number of keys",
+    "a trace": "table 'bag': a trace",
     "weights": "per_sample_weights",
     "keys of a batch": "5 different keys of table 'bag', at most most_keys = 4",
     "late table": "before the first pass",

@@ -10,7 +10,7 @@ from torch import nn
 
 from .._library import UsageError
 from .._tables import Rows, Table
-from ._rows import Lookups, Values, anchor, as_keys, places_of, pooled
+from ._rows import Lookups, Values, as_keys, places_of, pooled
 
 if TYPE_CHECKING:
     from ._tables import Tables
@@ -26,19 +26,32 @@ class ServedEmbedding(nn.Module):
         self.embedding_dim = table.width
         self.num_embeddings = tables.rows_of(table.name)
         self.padding_idx = padding_idx
+        self.frozen = False  # rows get no gradients
+
+    def requires_grad_(self, requires_grad: bool = True) -> ServedEmbedding:
+        """Freezes or thaws the rows, as seen from this module. It has no parameters by which its parents could reach it."""
+        self.frozen = not requires_grad
+        return self
 
     def _keys(self, keys: torch.Tensor) -> torch.Tensor:
-        flat = as_keys(f"table '{self.table.name}'", keys)
-        size = self.num_embeddings
+        name, size = self.table.name, self.num_embeddings
+        if torch.jit.is_tracing():
+            raise UsageError(f"psring: table '{name}': a trace would keep the rows of this moment: call the module itself")
+        flat = as_keys(f"table '{name}'", keys)
         if size is not None and flat.numel() > 0 and not 0 <= int(flat.min()) <= int(flat.max()) < size:
-            raise IndexError(f"psring: table '{self.table.name}' stands for a matrix of {size} rows: an index is out of range")
+            wrong = int(flat[(flat < 0) | (flat >= size)][0])
+            raise IndexError(f"psring: table '{name}' stands for a matrix of {size} rows: index {wrong} is out of range")
         return flat
 
     def _rows(self, keys: torch.Tensor) -> Rows:
         rows = self.tables.rows(self.table, keys)
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() and not self.frozen:
             self.tables.has_gradients()
         return rows
+
+    def _anchor(self) -> torch.Tensor:
+        """Makes the outcome of a function require a gradient, although rows are no tensor that autograd knows."""
+        return torch.empty(0, requires_grad=not self.frozen)
 
     def extra_repr(self) -> str:
         return f"'{self.table.name}', {self.embedding_dim}"
@@ -58,7 +71,7 @@ class Embedding(ServedEmbedding):
             # A lookup of the padding is an empty bag: zeros, and no gradient.
             trained = Lookups(places[kept], kept.cumsum(0) - kept.to(torch.int64))
         read = every if self.num_embeddings is not None else trained  # a matrix has a row for the padding, too
-        return pooled(rows, read, trained).view(*input.shape, self.embedding_dim)
+        return pooled(self._anchor(), rows, read, trained).view(*input.shape, self.embedding_dim)
 
 
 class EmbeddingBag(ServedEmbedding):
@@ -74,10 +87,7 @@ class EmbeddingBag(ServedEmbedding):
     ) -> torch.Tensor:
         keys = self._keys(input)
         begins = self._begins(input, offsets)
-        if self.include_last_offset and offsets is not None:
-            keys = keys[: int(offsets[-1])]
         weights = self._weights(input, per_sample_weights)
-        weights = None if weights is None else weights[: keys.numel()]
         rows = self._rows(keys)
         places = places_of(rows)
         if self.padding_idx is not None:
@@ -86,10 +96,10 @@ class EmbeddingBag(ServedEmbedding):
             places, begins = places[kept], before[begins]
             weights = None if weights is None else weights[kept]
         if self.mode == "max" and places.numel() > 0:
-            values: torch.Tensor = Values.apply(anchor(), rows)
+            values: torch.Tensor = Values.apply(self._anchor(), rows)
             return F.embedding_bag(places, values, begins, mode="max")
         lookups = Lookups(places, begins, self.mode == "mean", weights)
-        return pooled(rows, lookups, lookups)
+        return pooled(self._anchor(), rows, lookups, lookups)
 
     def _begins(self, input: torch.Tensor, offsets: torch.Tensor | None) -> torch.Tensor:
         """The first lookup of each bag."""
@@ -102,11 +112,13 @@ class EmbeddingBag(ServedEmbedding):
             raise UsageError(f"psring: table '{name}': expected a matrix of keys, or a vector of keys and a vector of offsets")
         begins = as_keys(f"offsets of '{name}'", offsets)
         if self.include_last_offset:
-            if begins.numel() == 0 or not 0 <= int(begins[-1]) <= input.numel():
+            if begins.numel() == 0 or int(begins[-1]) != input.numel():
                 raise UsageError(f"psring: table '{name}': include_last_offset: the last offset is the number of keys")
-            return begins[:-1].contiguous()
+            begins = begins[:-1].contiguous()
         if begins.numel() == 0 and input.numel() > 0:
             raise UsageError(f"psring: table '{name}': {input.numel()} keys in no bag")
+        if begins.numel() > 0 and not (begins[0] == 0 and begins[-1] <= input.numel() and (begins[1:] >= begins[:-1]).all()):
+            raise UsageError(f"psring: table '{name}': offsets ascend from 0 to the number of keys, {input.numel()}")
         return begins
 
     def _weights(self, input: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor | None:

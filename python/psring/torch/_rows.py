@@ -77,19 +77,17 @@ class Lookups:
         return torch.repeat_interleave(torch.arange(self.bags), ends - self.begins)
 
 
-def pooled(rows: Rows, read: Lookups, trained: Lookups) -> torch.Tensor:
-    """The sum or mean of each bag's rows. `trained`: the lookups, in as many bags, that get gradients."""
-    return _Pool.apply(anchor(), read.weights, rows, read, trained)  # type: ignore[no-any-return]
-
-
-def anchor() -> torch.Tensor:
-    """Makes the outcome of a function require a gradient, although rows are no tensor that autograd knows."""
-    return torch.empty(0, requires_grad=True)
+def pooled(anchor: torch.Tensor, rows: Rows, read: Lookups, trained: Lookups) -> torch.Tensor:
+    """The sum or mean of each bag's rows. `trained`: the lookups, in as many bags, that get gradients if the anchor does."""
+    out: torch.Tensor = _Pool.apply(anchor, rows, read, trained)
+    if read.weights is None or not read.weights.requires_grad:
+        return out
+    return _Weigh.apply(out, read.weights, rows, read)  # type: ignore[no-any-return]
 
 
 class _Pool(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, _anchor: torch.Tensor, weights: Any, rows: Rows, read: Lookups, trained: Lookups) -> torch.Tensor:
+    def forward(ctx: Any, _anchor: torch.Tensor, rows: Rows, read: Lookups, trained: Lookups) -> torch.Tensor:
         out = torch.empty((read.bags, rows.table.width), dtype=torch.float32, device="cpu")
         rows.pool(read.described(), out.data_ptr() or _NOWHERE)
         ctx.rows, ctx.trained = rows, trained
@@ -100,13 +98,24 @@ class _Pool(torch.autograd.Function):
     @once_differentiable  # type: ignore[misc]
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         (_places,) = ctx.saved_tensors
-        rows, trained = ctx.rows, ctx.trained
         gradient = gradient.to(torch.float32).contiguous()
-        rows.add_pooled(trained.described(), gradient.data_ptr() or _NOWHERE)
-        of_weights = None
-        if ctx.needs_input_grad[1]:
-            of_weights = (gradient[trained.bag_of()] * values_of(rows)[trained.places]).sum(1)
-        return None, of_weights, None, None, None
+        ctx.rows.add_pooled(ctx.trained.described(), gradient.data_ptr() or _NOWHERE)
+        return None, None, None, None
+
+
+class _Weigh(torch.autograd.Function):
+    """The gradients of weights. They have a node of their own, because a backward pass may want them without those of rows."""
+
+    @staticmethod
+    def forward(ctx: Any, out: torch.Tensor, _weights: torch.Tensor, rows: Rows, read: Lookups) -> torch.Tensor:
+        ctx.rows, ctx.read = rows, read
+        return out.clone()
+
+    @staticmethod
+    @once_differentiable  # type: ignore[misc]
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        of_weights = (gradient[ctx.read.bag_of()] * values_of(ctx.rows)[ctx.read.places]).sum(1)
+        return gradient, of_weights, None, None
 
 
 class Values(torch.autograd.Function):
