@@ -6,11 +6,12 @@ torch.distributed.init_process_group("psring")
 
 from .._autoload import register
 from ._compile import leave_to_python
+from ._convert import convert
 from ._group import ProcessGroup
 from ._row_optimizers import RowOptimizer, RowWiseAdagrad
 from ._server import ParameterServer
 from ._sharded import Sharded
-from ._tables import Tables, convert
+from ._tables import Tables
 from .backend import empty
 
 __all__ = [

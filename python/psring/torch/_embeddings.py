@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -55,6 +55,40 @@ class ServedEmbedding(nn.Module):
 
     def extra_repr(self) -> str:
         return f"'{self.table.name}', {self.embedding_dim}"
+
+    # The state of a module has a matrix that `convert` has replaced, as it had before. It has no rows of other tables: they
+    # have no shape, and Tables.state_dict() lists them.
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)  # type: ignore[no-untyped-call]
+        if self.num_embeddings is not None:
+            destination[prefix + "weight"] = self.tables.matrix(self.table)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        super()._load_from_state_dict(  # type: ignore[no-untyped-call]
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        key = prefix + "weight"
+        if self.num_embeddings is None:
+            return
+        if key not in state_dict:
+            missing_keys.extend([key] if strict else [])
+            return
+        unexpected_keys[:] = [each for each in unexpected_keys if each != key]
+        shape, own = tuple(state_dict[key].shape), (self.num_embeddings, self.embedding_dim)
+        if shape == own:
+            self.tables.load_matrix(self.table, state_dict[key])
+        else:
+            error_msgs.append(f"size mismatch for {key}: shape {shape} in the state, {own} in the table")
 
 
 class Embedding(ServedEmbedding):

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from typing import Any, Callable, NoReturn
 
 import torch
-from torch import nn
 
 from .._accounts import Booked, Moved, booked_by_purpose
 from .._library import UsageError
 from .._tables import Rows, Table
 from .._tables import Tables as Job
-from ._embeddings import Embedding, EmbeddingBag, ServedEmbedding
+from ._embeddings import Embedding, EmbeddingBag
 from ._row_optimizers import RowOptimizer, row_optimizer
 from ._rows import as_keys, fetch, places_of, values_of
 from ._served_job import ServedJob, servers_of
@@ -34,7 +33,7 @@ class Tables:
 
     servers: the number of server processes, which rank 0 starts on its host; None: that of `psring.run --servers`, or 1.
     optimizer: the servers' rule: "sgd", "adagrad", "rowwise-adagrad", "adam" or "ftrl", with options as in "adagrad:eps=1e-8",
-        or RowWiseAdagrad(lr). It is `tables.optimizer`, whose learning rate a torch.optim.lr_scheduler may change.
+        or RowWiseAdagrad(lr). It is `tables.optimizer`, whose learning rate a torch.optim.lr_scheduler may change. None: sgd.
     lr: the learning rate; None: that of the optimizer to which the tables are attached, at each step.
     """
 
@@ -42,13 +41,14 @@ class Tables:
         self,
         *,
         servers: int | None = None,
-        optimizer: RowOptimizer | str = "sgd",
+        optimizer: RowOptimizer | str | None = None,
         lr: float | None = None,
         out: str | None = None,
         timeout: float = 60.0,
         options: tuple[str, ...] = (),
     ) -> None:
-        self.optimizer = row_optimizer(optimizer, lr)
+        self._follows = optimizer is None and lr is None  # all that an attached optimizer does
+        self.optimizer = row_optimizer("sgd" if optimizer is None else optimizer, lr)
         self.optimizer.end = self._end_step
         self._served = ServedJob(
             servers_of(servers),
@@ -113,11 +113,11 @@ class Tables:
             raise UsageError(f"psring: table '{name}': dtype={dtype}: rows travel as torch.float32 or torch.bfloat16")
         return self._tables.open(name, width, bf16=dtype == torch.bfloat16, init=init, most_keys=most_keys)
 
-    def _open_matrix(self, name: str, weight: torch.Tensor) -> Table:
+    def _open_matrix(self, name: str, weight: torch.Tensor, most_keys: int | None) -> Table:
         """A table that begins with the rows of a matrix, at most one call for each."""
-        table = self._open(name, weight.size(1), torch.float32, "uniform:0.05", None)
+        table = self._open(name, weight.size(1), torch.float32, "uniform:0.05", most_keys)
         self._sizes[name] = weight.size(0)
-        self._initial[name] = weight.detach().to(torch.float32).clone()
+        self._initial[name] = weight.detach()
         return table
 
     def rows_of(self, name: str) -> int | None:
@@ -150,6 +150,9 @@ class Tables:
             raise UsageError(f"psring: attach({type(optimizer).__name__}): expected the optimizer of the other parameters")
         if self._attached is not None:
             raise UsageError("psring: the tables are attached to an optimizer already: one step of it ends theirs")
+        if self._follows:
+            _refuse_other_rule(optimizer)
+        self._rate(optimizer)
         self._attached = optimizer
         optimizer._psring_tables = True  # type: ignore[attr-defined]
         optimizer.step = types.MethodType(_after(optimizer.step, self.step), optimizer)  # type: ignore[method-assign]
@@ -164,9 +167,7 @@ class Tables:
 
     def _end_step(self) -> None:
         self._start()
-        lr = self.optimizer.rate()
-        if lr is None and self._attached is not None:
-            lr = float(self._attached.param_groups[0]["lr"])
+        lr = self._rate(self._attached)
         if lr is None:
             raise UsageError("psring: the tables have no learning rate: give Tables(lr=), or attach(optimizer) for that one's")
         self._tables.wait()
@@ -174,6 +175,16 @@ class Tables:
         self._added = False
         for waiting in self._prefetched.values():
             waiting[:] = [each for each in waiting if each[0] >= self.steps]
+
+    def _rate(self, attached: torch.optim.Optimizer | None) -> float | None:
+        """The learning rate of this moment."""
+        lr = self.optimizer.rate()
+        if lr is not None or attached is None:
+            return lr
+        rates = [float(group["lr"]) for group in attached.param_groups]
+        if min(rates) != max(rates):
+            raise UsageError(f"psring: the attached optimizer's groups have the learning rates {rates}: give Tables(lr=)")
+        return rates[0]
 
     def _drop(self) -> None:
         if self._added:
@@ -226,11 +237,7 @@ class Tables:
             size = self._sizes.get(name)
             if size is not None:
                 _refuse_many(name, size, most_rows)
-                parts = [
-                    _values_of_all(table, torch.arange(first, min(first + table.most_keys, size)), self.steps)
-                    for first in range(0, size, table.most_keys)
-                ]
-                state[f"{name}.weight"] = torch.cat(parts) if parts else torch.empty(0, table.width)
+                state[f"{name}.weight"] = self.matrix(table)
                 continue
             keys, values, total = [], [], 0
             for some_keys, some_values, count in table.listed():
@@ -243,6 +250,27 @@ class Tables:
             state[f"{name}.keys"] = all_keys[order]
             state[f"{name}.values"] = (torch.cat(values) if values else torch.empty(0)).view(-1, table.width)[order]
         return state
+
+    def matrix(self, table: Table) -> torch.Tensor:
+        """The values of a table that `convert` has made of a matrix; before the first pass, those of this worker."""
+        if not self._started and table.name in self._initial:
+            return self._initial[table.name]
+        self._start()
+        self._synchronize()
+        size = self._sizes[table.name]
+        parts = [
+            _values_of_all(table, torch.arange(first, min(first + table.most_keys, size)), self.steps)
+            for first in range(0, size, table.most_keys)
+        ]
+        return torch.cat(parts) if parts else torch.empty(0, table.width)
+
+    def load_matrix(self, table: Table, values: torch.Tensor) -> None:
+        """Gives such a table other values, rank 0's. All workers call it, between two steps or before the first pass."""
+        values = values.detach().to("cpu", torch.float32, copy=True)
+        if not self._started:
+            self._initial[table.name] = values
+            return
+        self._load({table.name: (torch.arange(len(values)), values)})
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor], strict: bool = True) -> None:
         """Gives rows the values of a state_dict(), or of a module's: NAME.weight stands for the keys 0, 1, 2, ... Rows that are
@@ -331,6 +359,17 @@ def _refuse_many(name: str, rows: int, most_rows: int) -> None:
         raise UsageError(f"psring: table '{name}' has {rows} rows or more, most_rows={most_rows}: give a larger one")
 
 
+def _refuse_other_rule(optimizer: torch.optim.Optimizer) -> None:
+    """Refuses an optimizer that would update sparse embeddings in another way than plain sgd."""
+    keys = ("momentum", "weight_decay", "maximize")
+    more = [f"{key}={group[key]}" for group in optimizer.param_groups for key in keys if group.get(key)]
+    if not isinstance(optimizer, torch.optim.SGD) or more:
+        kind = f"{type(optimizer).__name__}{' with ' + more[0] if more else ''}"
+        raise UsageError(
+            f"psring: attach: the servers have no {kind} for rows: choose their rule, as by Tables(optimizer='sgd')"
+        )
+
+
 def _after(own: Callable[..., Any], then: Callable[[], None]) -> Callable[..., Any]:
     """A method of an optimizer that calls `then` after what it does."""
 
@@ -341,36 +380,3 @@ def _after(own: Callable[..., Any], then: Callable[[], None]) -> Callable[..., A
         return result
 
     return method
-
-
-def convert(module: nn.Module, tables: Tables) -> nn.Module:
-    """Replaces each nn.EmbeddingBag(sparse=True) and nn.Embedding(sparse=True) below the module by one of `tables`, in place.
-    A table has the name of the first module that it stands for, and begins with rank 0's values of its matrix. Returns the
-    module. The optimizer of the other parameters is made afterwards."""
-    if _is_sparse(module):
-        raise UsageError("psring: convert: the module is an embedding itself: give the module that has it")
-    made: dict[int, Table] = {}
-    replaced: dict[int, ServedEmbedding] = {}
-    for path, parent in list(module.named_modules()):
-        for name, child in list(parent.named_children()):
-            if not _is_sparse(child):
-                continue
-            if id(child) not in replaced:
-                full = f"{path}.{name}" if path else name
-                if child.max_norm is not None or child.scale_grad_by_freq:
-                    raise UsageError(f"psring: convert: '{full}' has max_norm or scale_grad_by_freq, which servers do not know")
-                table = made.get(id(child.weight)) or tables._open_matrix(full, child.weight)
-                made[id(child.weight)] = table
-                if isinstance(child, nn.EmbeddingBag):
-                    replaced[id(child)] = EmbeddingBag(tables, table, child.mode, child.include_last_offset, child.padding_idx)
-                else:
-                    replaced[id(child)] = Embedding(tables, table, child.padding_idx)
-                replaced[id(child)].train(child.training)
-            setattr(parent, name, replaced[id(child)])
-    if not made:
-        raise UsageError("psring: convert: the module has no nn.EmbeddingBag or nn.Embedding with sparse=True")
-    return module
-
-
-def _is_sparse(module: nn.Module) -> bool:
-    return isinstance(module, (nn.EmbeddingBag, nn.Embedding)) and bool(module.sparse)
