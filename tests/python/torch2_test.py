@@ -255,6 +255,37 @@ class OverPsringAsOverGloo(unittest.TestCase):
             plain, compiled_ = (run(train, 2, "psring", arguments=(wrap, compiles)) for compiles in (False, True))
             self.assertEqual(plain, compiled_)
 
+    def test_compiled_tables(self):
+        """Modules with tables, compiled and not."""
+
+        def train(rank, size, compiles):
+            tables = psring.torch.Tables(servers=2, lr=0.1)
+            torch.manual_seed(3)
+            embedding = torch.nn.Embedding(50, 8, sparse=True)
+            model = torch.nn.Sequential(embedding, torch.nn.Flatten(), torch.nn.Linear(24, 8), torch.nn.Tanh())
+            psring.torch.convert(model, tables)
+            model.bag = tables.EmbeddingBag("bag", 8, mode="sum", padding_idx=3)
+            optimizer = torch.optim.SGD([*model.parameters()], lr=0.1)
+            tables.attach(optimizer)
+
+            def call(keys):
+                return (model[3](model[2](model[1](model[0](keys)))) * model.bag(keys)).square().mean()
+
+            called = torch.compile(call, backend="aot_eager") if compiles else call
+            generator = torch.Generator().manual_seed(1 + rank)
+            found = []
+            for _ in range(4):
+                loss = called(torch.randint(0, 50, (4, 3), generator=generator))
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                found.append(loss.item())
+            tables.close()
+            return found
+
+        plain, compiled_ = (run(train, 2, arguments=(compiles,)) for compiles in (False, True))
+        self.assertEqual(plain, compiled_)
+
 
 if __name__ == "__main__":
     unittest.main()
