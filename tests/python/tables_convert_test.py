@@ -223,6 +223,9 @@ def refused(_rank: int, _size: int) -> dict[str, str]:
         "max_norm": convert(lambda net: setattr(net, "a", embedding(max_norm=1.0))),
         "a computed weight": convert(lambda net: parametrize.register_parametrization(net.a, "weight", nn.Identity())),
     }
+    wrapped = nn.Module()
+    wrapped.inner = nn.parallel.DistributedDataParallel(Net(lambda net: net.b.requires_grad_(False)))
+    lines["a wrapper"] = line_of(lambda: psring.torch.convert(wrapped, tables))
     psring.torch.convert(Net(), tables)
     head = nn.Linear(2, 1)
     one = [head.weight]
@@ -256,6 +259,7 @@ EXPECTED = {
     "meta": "'a' is torch.float32 on meta",
     "max_norm": "'a' has max_norm",
     "a computed weight": "'a' has a weight that is computed",
+    "a wrapper": "convert: inner is a DistributedDataParallel",
     "Adam": "no Adam for rows",
     "momentum": "no SGD with momentum=0.9 for rows",
     "weight decay of a group": "no SGD with weight_decay=0.1 for rows",
@@ -275,7 +279,7 @@ class Convert(unittest.TestCase):
         run(states, 2, backend=None)
 
     def test_refused(self) -> None:
-        lines = run(refused, 1, backend=None)[0]
+        lines = run(refused, 1, backend="psring")[0]
         self.assertEqual(list(lines), list(EXPECTED))
         for what, text in EXPECTED.items():
             with self.subTest(what):

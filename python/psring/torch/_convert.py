@@ -11,6 +11,7 @@ from .._library import UsageError
 from .._tables import Table
 from ._embeddings import Embedding, EmbeddingBag, ServedEmbedding
 from ._tables import Tables
+from ._wrapper import Wrapper
 
 _Sparse = Union[nn.EmbeddingBag, nn.Embedding]
 _Found = tuple[str, nn.Module, str, _Sparse]  # a path, the module above, the name in it, the embedding
@@ -30,6 +31,10 @@ def convert(module: nn.Module, tables: Tables, most_keys: int | None = None) -> 
         for name, child in parent._modules.items()
         if _is_sparse(child)
     ]
+    for path, each in module.named_modules():
+        if isinstance(each, (Wrapper, nn.parallel.DistributedDataParallel)):
+            what = f"{path or 'the module'} is a {type(each).__name__}"
+            raise UsageError(f"psring: convert: {what}, which has the weights already: wrap it afterwards")
     if not found:
         raise UsageError("psring: convert: the module has no nn.EmbeddingBag or nn.Embedding with sparse=True")
     for full, _, _, child in found:

@@ -121,6 +121,8 @@ class EmbeddingBag(ServedEmbedding):
     ) -> torch.Tensor:
         keys = self._keys(input)
         begins = self._begins(input, offsets)
+        if self.padding_idx is not None or self.mode == "max":
+            self._refuse_offsets(begins, keys.numel())
         weights = self._weights(input, per_sample_weights)
         rows = self._rows(keys)
         places = places_of(rows)
@@ -151,9 +153,12 @@ class EmbeddingBag(ServedEmbedding):
             begins = begins[:-1].contiguous()
         if begins.numel() == 0 and input.numel() > 0:
             raise UsageError(f"psring: table '{name}': {input.numel()} keys in no bag")
-        if begins.numel() > 0 and not (begins[0] == 0 and begins[-1] <= input.numel() and (begins[1:] >= begins[:-1]).all()):
-            raise UsageError(f"psring: table '{name}': offsets ascend from 0 to the number of keys, {input.numel()}")
         return begins
+
+    def _refuse_offsets(self, begins: torch.Tensor, count: int) -> None:
+        """As the library does; for bags whose lookups it does not see as they were given."""
+        if begins.numel() > 0 and not (begins[0] == 0 and begins[-1] <= count and (begins[1:] >= begins[:-1]).all()):
+            raise UsageError(f"psring: table '{self.table.name}': offsets ascend from 0 to the number of keys, {count}")
 
     def _weights(self, input: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor | None:
         if weights is None:

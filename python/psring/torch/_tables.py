@@ -344,7 +344,7 @@ class Tables:
         return self  # a copy of a module has the same tables
 
     def __reduce__(self) -> NoReturn:
-        raise UsageError("psring: the rows of tables are at the servers: save tables.state_dict()")
+        raise UsageError("psring: the rows of tables are at the servers: save tables.state_dict(), or a converted module's")
 
 
 def _values_of_all(table: Table, keys: torch.Tensor, step: int) -> torch.Tensor:
