@@ -156,7 +156,7 @@ class EmbeddingBag(ServedEmbedding):
         return begins
 
     def _refuse_offsets(self, begins: torch.Tensor, count: int) -> None:
-        """As the library does; for bags whose lookups it does not see as they were given."""
+        """Checks offsets as the library does, for bags whose lookups it does not see as they were given."""
         if begins.numel() > 0 and not (begins[0] == 0 and begins[-1] <= count and (begins[1:] >= begins[:-1]).all()):
             raise UsageError(f"psring: table '{self.table.name}': offsets ascend from 0 to the number of keys, {count}")
 
