@@ -136,9 +136,7 @@ def workers(body: Callable[..., Any], *arguments: Any, size: int = WORKERS, kill
         port = probe.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         context = fresh()
-        processes = [
-            context.Process(target=_work, args=(rank, size, port, body, folder, arguments)) for rank in range(size)
-        ]
+        processes = [context.Process(target=_work, args=(rank, size, port, body, folder, arguments)) for rank in range(size)]
         for process in processes:
             process.start()
         deadline = time.monotonic() + 120 * SCALE
@@ -335,9 +333,18 @@ def closed_while_handling(rank: int) -> int | None:
     return None if coordinator is None else coordinator._process.returncode
 
 
-def without_library(rank: int, programs: str, folder: str) -> tuple[str, bool, list[str]]:
-    """What is said where psring-server cannot be loaded, whether it came at once, and what is left."""
+def without_library(rank: int, programs: str, folder: str, late: bool = False) -> tuple[str, bool, list[str]]:
+    """What is said where psring-server cannot be loaded, whether it came at once, and what is left. `late`: rank 1 joins
+    when rank 0 has given up."""
     os.environ["PSRING_BIN"] = programs
+    if late and rank == 1:
+        join = psring.torch._served_job.Job
+
+        def later(*arguments: Any, **how: Any) -> psring.Job:
+            time.sleep(3 * SCALE)
+            return join(*arguments, **how)
+
+        psring.torch._served_job.Job = later
     tempfile.tempdir = folder
     begin = time.monotonic()
     said = ""
@@ -420,13 +427,18 @@ class ParameterServerTest(unittest.TestCase):
             damaged = libraries / "libzmq.so.5"
             damaged.unlink(missing_ok=True)
             damaged.touch()
-            first, second = workers(without_library, str(own), folder)
+            for late in (False, True):
+                self.check_without_library(*workers(without_library, str(own), folder, late), late)
+
+    def check_without_library(
+        self, first: tuple[str, bool, list[str]], second: tuple[str, bool, list[str]], late: bool
+    ) -> None:
         self.assertRegex(
             first[0],
             "^DataError: .*: server [01] ended with status 127: .*: error while loading shared libraries: "
             ".*/libzmq.so.5: file too short$",
         )
-        self.assertRegex(second[0], "^PeerLostError: ")
+        self.assertRegex(second[0], "^PeerLostError: " + ("psring: the job did not begin: rank 0" if late else ""))
         self.assertEqual((first[1:], second[1]), ((True, []), True))
 
     def test_closed_while_an_exception_is_handled(self):

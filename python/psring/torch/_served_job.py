@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing.util import Finalize
@@ -16,10 +17,11 @@ from torch import distributed as dist
 from .._coordinator import Coordinator
 from .._ending import Ending, line_of
 from .._job import Job
-from .._library import DataError, Error, TimeoutError, UsageError
+from .._library import DataError, Error, PeerLostError, TimeoutError, UsageError
 from .._servers import Servers
 
 _KEY = "psring/servers"
+_LOOK = 10.0  # seconds of silence of the coordinator, after which a worker looks whether rank 0 has given up
 _PATIENCE = 5.0  # seconds that a worker which handles an exception waits for the others
 
 # Each process keeps what rendezvous gave it, by environment. The stores of all jobs have one port: if rank 0's ended once a
@@ -40,6 +42,14 @@ def _store(seconds: float) -> tuple[dist.Store, int, int]:
         _met[where] = next(dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))
     _met[where][0].set_timeout(timedelta(seconds=seconds))
     return _met[where]
+
+
+def _failure(store: dist.Store, failed: str) -> str | None:
+    """Why rank 0 has given up; None: it has not."""
+    try:
+        return store.get(f"{failed}/why").decode() if store.add(failed, 0) > 0 else None
+    except RuntimeError:  # the store is rank 0's
+        return "rank 0 has ended"
 
 
 def servers_of(asked: int | None) -> int:
@@ -115,10 +125,26 @@ class ServedJob:
                 "set PSRING_KEY to a copy of one file of `psring keygen` on each host, and PSRING_LISTEN at rank 0 to "
                 "ADDRESS:0"
             )
+        failed = f"{entry}/failed"
+        until = time.monotonic() + timeout
         try:
-            self.job = Job(endpoint, key or key_file, rank, join_timeout=timeout, memory_bytes=memory_bytes)
+            while True:
+                left = max(until - time.monotonic(), 0.1)
+                try:
+                    seconds = min(left, _LOOK) if rank > 0 else left
+                    self.job = Job(endpoint, key or key_file, rank, join_timeout=seconds, memory_bytes=memory_bytes)
+                    break
+                except Error as error:  # perhaps the coordinator has ended, because the job failed
+                    why = _failure(store, failed) if rank > 0 else None
+                    if why is not None:
+                        raise PeerLostError(f"psring: the job did not begin: {why}") from error
+                    if rank == 0 or left <= _LOOK or not isinstance(error, TimeoutError):
+                        raise
         except BaseException as error:
             death = self.servers.death() if self.servers is not None else None
+            if rank == 0:
+                store.set(f"{failed}/why", f"rank 0: {death or line_of(error)}")
+                store.add(failed, 1)
             self._abandon()
             if death is not None and isinstance(error, Error):
                 raise DataError(f"psring: the job did not begin: {death}") from error
