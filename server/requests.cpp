@@ -21,7 +21,7 @@ net::FrameHeader answer_to(const net::FrameHeader& asked, net::FrameType type) {
   header.set_range(asked.range());
   header.step = asked.step;
   header.dest = asked.dest;
-  header.flags = asked.flags & (net::FrameHeader::kStartUp | net::kUnpaired | net::kListed);
+  header.flags = asked.flags & (net::FrameHeader::kStartUp | net::kUnpaired | net::kListed | net::kAhead);
   return header;
 }
 

@@ -52,11 +52,14 @@ void TableShard::open(const net::LayoutMessage& description) {
                               .waiting = {},
                               .old = {}});
     }
-    own.clocks = std::make_unique<Clocks>(options_, options_.row_consistency);
+    own.consistency = std::make_unique<Consistency>(options_.row_consistency);
+    if (own.consistency->bound && !is_exact()) *own.consistency->bound += table.lookahead;
+    own.clocks = std::make_unique<Clocks>(options_, *own.consistency);
     own.clocks->open(std::vector<bool>(own.pieces.size(), true));
     for (Piece& piece : own.pieces) piece.workers.resize(options_.workers);
     own.workers.resize(options_.workers);
-    const std::size_t bytes = optim::key_list_bytes(table, options_.workers, options_.row_rules.counts());
+    for (WorkerMemory& worker : own.workers) worker.lanes.resize(std::max<std::size_t>(3, table.lookahead + 1));
+    const std::size_t bytes = optim::key_list_bytes(table, options_.workers, options_.row_rules.counts(), is_exact());
     ledger_.book(Category::communication, bytes);
     booked_ += bytes;
     if (!options_.keeps_old_rows) continue;
@@ -101,6 +104,10 @@ TableShard::Table& TableShard::find_table(const FrameHeader& header) {
   const DType type = is_listed(header) || assigns(header) ? DType::f32 : table.layout.type;
   if (header.dtype != type || header.encoding != net::Encoding::dense)
     fail(ErrorKind::protocol, "rows of type {}, {} expected", name_of(header.dtype), name_of(type));
+  if (is_ahead(header) &&
+      (header.type != FrameType::rows_pull || only_reads(header) || !is_exact() || table.layout.lookahead == 0))
+    fail(ErrorKind::protocol, "a {} ahead of table {}, whose rows are not pulled ahead", to_string(header.type),
+         header.unit);
   const optim::RowRules& rules = options_.row_rules;
   if (is_unpaired(header) && (options_.row_consistency.each_push_updates || rules.counts() || rules.sweeps()))
     fail(ErrorKind::protocol, "an unpaired {} of a table whose rows are updated for each push, admitted or evicted",
@@ -121,7 +128,7 @@ TableShard::PulledFrame TableShard::read_keys(const Table& table, const Piece& p
                                               std::span<const std::byte> bytes, bool counted) const {
   const std::size_t count = bytes.size() / optim::key_bytes(counted);
   const std::size_t held = table.workers[header.sender_rank].keys;
-  const std::size_t steps = is_unpaired(header) ? 3 : 2;
+  const std::size_t steps = optim::kept_steps(table.layout) + (is_unpaired(header) ? 1 : 0);
   if (count > steps * table.layout.most_keys - std::min(held, steps * table.layout.most_keys))
     fail(ErrorKind::protocol, "{} keys beside {} of one worker, at most {} in {} steps", count, held,
          steps * table.layout.most_keys, steps);
@@ -153,14 +160,17 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
   const bool reads = old || only_reads(header);
   const bool final = header.version == kFinalVersion && reads && options_.row_consistency.each_push_updates;
   // A program asks for the rows of its next step while others are in the step before.
-  if (!final && !old && (header.version < at || header.version > at + (is_unpaired(header) ? 2 : 1)))
+  const std::uint64_t most_ahead = is_unpaired(header) ? 2 : std::max<std::uint64_t>(1, table.layout.lookahead);
+  if (!final && !old && (header.version < at || header.version - at > most_ahead))
     fail(ErrorKind::protocol, "a pull of version {} of table {}, whose piece is at {}", header.version, header.unit,
          at);
   const bool counted = options_.row_rules.counts() && !only_reads(header);
   const std::size_t count = message.payload.size() / optim::key_bytes(counted);
-  if (message.payload.size() % optim::key_bytes(counted) != 0 || header.micro != count * table.layout.width)
+  const std::size_t answered = count * table.layout.row_bytes() + (is_ahead(header) ? net::mark_bytes(count) : 0);
+  if (message.payload.size() % optim::key_bytes(counted) != 0 ||
+      header.micro * size_bytes(table.layout.type) != answered)
     fail(ErrorKind::protocol, "a pull of {} bytes of keys for {} values", message.payload.size(), header.micro);
-  if (!message.reply_space.empty() && message.reply_space.size() != count * table.layout.row_bytes())
+  if (!message.reply_space.empty() && message.reply_space.size() != answered)
     fail(ErrorKind::protocol, "space of {} bytes for {} rows", message.reply_space.size(), count);
   PulledFrame pulled = read_keys(table, piece, header, message.payload, counted);
   WorkerMemory& own = table.workers[header.sender_rank];
@@ -170,7 +180,10 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
     own.keys += count;
     return;
   }
-  Lane& lane = own.lanes[is_unpaired(header) ? 1 + header.version % 2 : 0];
+  // The rows that are read between two steps come while those of the steps ahead may be on their way.
+  const std::uint64_t ahead = table.layout.lookahead;
+  Lane& lane = own.lanes[is_unpaired(header) ? 1 + header.version % 2
+                                             : (header.version + (only_reads(header) ? ahead : 0)) % (ahead + 1)];
   const bool begins = lane.batch_step != header.step || lane.batch_flags != header.flags;
   const std::size_t before = begins ? 0 : lane.rows;
   if (before + count > table.layout.most_keys)
@@ -181,7 +194,9 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
                    .places = {},
                    .memory = message.reply_space,
                    .holder = message.reply_holder,
-                   .reads = reads};
+                   .reads = reads,
+                   .ahead = is_ahead(header),
+                   .late = {}};
   if (reads) {
     pull.own_keys = std::move(pulled.keys);
     pull.keys = pull.own_keys;
@@ -196,7 +211,8 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
   lane.rows = before + count;
   lane.batch_step = header.step;
   lane.batch_flags = header.flags;
-  if (pull.memory.empty() && count > 0) pull.memory = answer_memory(table, lane, {before, before + count});
+  if (pull.memory.empty() && count > 0)
+    pull.memory = answer_memory(table, own, lane, {before, before + count}).first(answered);
   piece.waiting.push_back(std::move(pull));
   answer(table, piece, answers);
 }
@@ -223,50 +239,6 @@ TableShard::PulledFrame& TableShard::keep(Piece& piece, const FrameHeader& heade
   return list.frames.emplace_back(std::move(pulled));
 }
 
-/// Answers the pulls that may be answered now. A worker's pull waits for its own push before it; the first frame of a
-/// pull is answered first, so that its version says how stale the gradients are.
-void TableShard::answer(Table& table, Piece& piece, Answers& answers) {
-  const std::uint64_t slowest = table.clocks->slowest(piece.number, piece.version);
-  std::erase_if(piece.waiting, [&](const WaitingRows& pull) {
-    const std::uint64_t wanted = pull.asked.version;
-    if (!options_.row_consistency.answers(slowest, wanted)) return false;
-    if (wanted != kFinalVersion && due(table, piece, pull.asked.sender_rank) < wanted) return false;
-    answers.push_back(answer_to_pull(table, piece, pull));
-    if (!pull.reads && pull.asked.begin == piece.buckets.begin)
-      table.clocks->set_sent(piece.number, pull.asked.sender_rank, piece.version);
-    if (pull.reads) table.workers[pull.asked.sender_rank].keys -= pull.keys.size();
-    return true;
-  });
-}
-
-/// Memory of this server for rows of a worker's batch. The worker's next batch, which uses the memory again, shows that
-/// they have come.
-std::span<std::byte> TableShard::answer_memory(const Table& table, Lane& lane, Range rows) {
-  const TableLayout& layout = table.layout;
-  if (lane.answers.size_bytes() == 0)
-    lane.answers = Buffer(layout.most_keys * layout.row_bytes(), Category::communication, ledger_);
-  return lane.answers.bytes().subspan(rows.begin * layout.row_bytes(), rows.size() * layout.row_bytes());
-}
-
-/// True for a pull of the version before the piece's, by a worker that repeats a step in a new epoch.
-bool TableShard::is_old(const Piece& piece, const FrameHeader& header) const {
-  return options_.keeps_old_rows && !is_unpaired(header) && piece.version > options_.first_version &&
-         header.version + 1 == piece.version;
-}
-
-net::Outgoing TableShard::answer_to_pull(const Table& table, const Piece& piece, const WaitingRows& pull) const {
-  const TableLayout& layout = table.layout;
-  FrameHeader header = answer_to(pull.asked, FrameType::rows);
-  header.version = pull.asked.version;
-  header.dtype = layout.type;
-  const Elements out(pull.memory.data(), pull.keys.size() * layout.width, layout.type);
-  if (is_old(piece, pull.asked))
-    table.rows->read_before(piece.old, pull.keys, out);
-  else
-    table.rows->read(pull.keys, out, pull.places);
-  return {pull.asked.sender(), header, out.bytes()};
-}
-
 void TableShard::on_push(Message message, Answers& answers) {
   const FrameHeader header = message.header;
   Table& table = find_table(header);
@@ -284,7 +256,7 @@ void TableShard::on_push(Message message, Answers& answers) {
   std::deque<Pulled>& lists = piece.workers[header.sender_rank];
   if (header.step > at || lists.empty())
     fail(ErrorKind::protocol, "gradients of step {}, of rows that were not pulled at version {}", header.step, at);
-  if (!options_.row_consistency.answers(table.clocks->slowest(piece.number, piece.version), at))
+  if (!table.consistency->answers(table.clocks->slowest(piece.number, piece.version), at))
     fail(ErrorKind::protocol, "gradients of step {}, of rows that were not answered yet", header.step);
   Pulled& list = lists.front();
   const auto frame = std::ranges::find(list.frames, header.range(), &PulledFrame::buckets);
@@ -297,6 +269,7 @@ void TableShard::on_push(Message message, Answers& answers) {
   ++list.pushed;
   if (options_.row_consistency.each_push_updates) {
     if (!has_pushed(lists, piece)) return;
+    table.clocks->set_sent(piece.number, header.sender_rank, list.sent);
     table.clocks->count_push(piece.number, header.sender_rank, piece.version);
     update(table, piece, {header.sender_rank, header.sender_rank + std::size_t{1}}, answers);
   } else if (complete(piece)) {
@@ -359,6 +332,7 @@ void TableShard::update(Table& table, Piece& piece, Range workers, Answers& answ
   }
   table.clocks->finish(piece.number);
   ++piece.version;
+  piece.trained.reset();
   answer(table, piece, answers);
 }
 

@@ -31,13 +31,18 @@ inline constexpr std::size_t kTablePieceBytes = 256;
 /// key without a row has its initial values. Pulls for reading (kStartUp) are answered alike, and no gradients follow.
 /// Under ssp and asp each worker's push of a piece is an update by its own gradients, and t is the worker's clock.
 ///
+/// With TableLayout::lookahead a worker pulls the rows of later steps before it pushes those of this one. Under bsp
+/// such a pull (kAhead) is answered in two parts. Once all workers have pulled the step before, the shard knows which
+/// keys it trains; the rows of other keys are answered at once, as they will not change, and the rest after the update.
+/// Which rows are early depends on the keys alone, never on timing.
+///
 /// Programs that do not know a step's keys at its beginning send unpaired frames (kUnpaired): any number of pulls that
 /// are only answered, and then pushes that bring the keys of the step's gradients, and the learning rate. A worker has
 /// pulls of one version in flight one after the other. With kStartUp, such a push assigns values instead.
 ///
 /// A pure state machine; every function throws protocol if the frame is not allowed, and then has changed nothing.
-/// Memory that a worker can make it hold is bounded: keys of two steps of TableLayout::most_keys each (of three with
-/// unpaired frames), and rows by the host's memory.
+/// Memory that a worker can make it hold is bounded: keys of optim::kept_steps of TableLayout::most_keys each (of one
+/// more with unpaired frames), and rows by the host's memory.
 class TableShard {
  public:
   using Answers = std::vector<net::Outgoing>;
@@ -98,6 +103,7 @@ class TableShard {
     std::deque<PulledFrame> frames;  ///< they tile the piece
     std::size_t next = 0;            ///< bucket that the next frame begins with
     std::size_t pushed = 0;          ///< frames with gradients
+    std::uint64_t sent = 0;          ///< version of the rows that the worker was sent
     std::optional<float> lr;         ///< of unpaired pushes
   };
   struct WaitingRows {
@@ -108,14 +114,18 @@ class TableShard {
     std::span<std::byte> memory;          ///< for the answer, the worker's own if this server has access to it
     std::shared_ptr<const void> holder;   ///< keeps that memory mapped
     bool reads = false;                   ///< no gradients follow
+    bool ahead = false;                   ///< it is answered in two parts, and the first is not sent yet
+    std::vector<std::uint64_t> late;      ///< keys of the second part
+    std::size_t sent = 0;                 ///< bytes of its memory
   };
   struct Piece {
     std::size_t number = 0;
     Range buckets;
     std::uint64_t version = 0;
-    std::vector<std::deque<Pulled>> workers;  ///< at most two steps each
+    std::vector<std::deque<Pulled>> workers;  ///< at most optim::kept_steps each
     std::vector<WaitingRows> waiting;
-    optim::OldRows old;  ///< of the last update
+    std::optional<std::vector<std::uint64_t>> trained;  ///< by the next update, if somebody has asked
+    optim::OldRows old;                                 ///< of the last update
   };
   /// Answers to a worker's batches, one after the other.
   struct Lane {
@@ -126,14 +136,15 @@ class TableShard {
   };
   /// The memory that a table keeps for one worker.
   struct WorkerMemory {
-    std::size_t keys = 0;  ///< in lists and in waiting pulls
-    Lane lanes[3];         ///< of pulls; of unpaired pulls of even and of odd versions
-    Buffer listed;         ///< the answer to the last pull with kListed
+    std::size_t keys = 0;     ///< in lists and in waiting pulls
+    std::vector<Lane> lanes;  ///< of pulls by version; of unpaired pulls of even and of odd versions
+    Buffer listed;            ///< the answer to the last pull with kListed
   };
   struct Table {
     TableLayout layout;
     std::unique_ptr<optim::TableRows> rows;
     std::vector<Piece> pieces;
+    std::unique_ptr<Consistency> consistency;  ///< with ssp's bound as far as rows are pulled ahead
     std::unique_ptr<Clocks> clocks;
     std::vector<WorkerMemory> workers;
     bool unpaired = false;  ///< unpaired frames have come
@@ -147,9 +158,15 @@ class TableShard {
   static std::uint64_t due(const Table& table, const Piece& piece, std::size_t worker);
   static PulledFrame& keep(Piece& piece, const net::FrameHeader& header, std::uint64_t first, PulledFrame pulled);
   void answer(Table& table, Piece& piece, Answers& answers);
-  std::span<std::byte> answer_memory(const Table& table, Lane& lane, Range rows);
+  std::span<std::byte> answer_memory(const Table& table, WorkerMemory& own, Lane& lane, Range rows);
+  bool is_exact() const { return !options_.row_consistency.each_push_updates; }
+  static bool knows_trained(const Piece& piece);
+  static const std::vector<std::uint64_t>& trained_keys(Piece& piece);
+  net::Outgoing answer_early(const Table& table, Piece& piece, WaitingRows& pull) const;
+  std::span<std::byte> read_rows(const Table& table, const Piece& piece, WaitingRows& pull,
+                                 std::span<const std::uint64_t> keys) const;
   bool is_old(const Piece& piece, const net::FrameHeader& header) const;
-  net::Outgoing answer_to_pull(const Table& table, const Piece& piece, const WaitingRows& pull) const;
+  net::Outgoing answer_to_pull(const Table& table, const Piece& piece, WaitingRows& pull) const;
   void list(Table& table, const Piece& piece, const net::Message& message, Answers& answers);
   void begin_unpaired(Table& table);
   void on_unpaired_push(Table& table, Piece& piece, net::Message message, Answers& answers);

@@ -47,6 +47,7 @@ void TableShard::begin_epoch() {
     for (Piece& piece : table.pieces) {
       for (std::deque<Pulled>& lists : piece.workers) lists.clear();
       piece.waiting.clear();
+      piece.trained.reset();
     }
     for (WorkerMemory& worker : table.workers) {
       worker.keys = 0;

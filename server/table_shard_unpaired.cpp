@@ -18,7 +18,7 @@ using net::Message;
 /// Books the keys that unpaired frames can make this server hold beyond those of two steps.
 void TableShard::begin_unpaired(Table& table) {
   if (std::exchange(table.unpaired, true)) return;
-  const std::size_t bytes = optim::key_list_bytes(table.layout, options_.workers, false) / 2;
+  const std::size_t bytes = optim::key_list_bytes(table.layout, options_.workers, false, is_exact()) / 2;
   ledger_.book(Category::communication, bytes);
   booked_ += bytes;
 }

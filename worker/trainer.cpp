@@ -19,7 +19,7 @@ Trainer::Trainer(const Plan& plan, const World& world, Parts parts)
       save_every_(plan.job.checkpoint_every),
       eval_every_(plan.job.eval_every),
       walk_(plan, world, parts_.flat, parts_.network, parts_.strategy, parts_.shared) {
-  if (able_.tables != nullptr) rows_.emplace(parts_.tables, *able_.tables);
+  if (able_.tables != nullptr) rows_.emplace(plan, parts_.tables, *able_.tables, *parts_.data.train, parts_.sampler);
   if (!has_first_layer()) unused_input_.resize(parts_.input_cols);
 }
 
@@ -90,13 +90,12 @@ std::uint64_t Trainer::run() {
 
 LossResult Trainer::step_of_worker(std::span<const std::uint32_t> samples, Step step, std::size_t virtual_worker) {
   // The scale is the same at all workers, so that the mean of the gradients over n workers is the mean over all
-  // samples, even if some workers have fewer samples. If all workers have the same number, it is the scale of the
-  // worker's own mean.
+  // samples, even if some workers have fewer of them.
   const std::size_t index = step.index % parts_.sampler.batches();
   const double mean_rows = parts_.sampler.mean_batch_size(index) * static_cast<double>(parts_.rows_per_sample);
   const float scale = 1.0F / static_cast<float>(mean_rows);
   const std::vector<MicroBatch> batches = micro_batches(samples, step, virtual_worker);
-  if (rows_) rows_->fetch(*parts_.data.train, samples, step, virtual_worker, RowUse::train);
+  if (rows_) rows_->begin_step(samples, step, virtual_worker);
   walk_.begin_gradients();
   if (parts_.links != nullptr) {
     std::vector<std::size_t> sizes;
@@ -120,6 +119,7 @@ void Trainer::forward_pass(const MicroBatch& batch) {
 }
 
 LossResult Trainer::backward_pass(const MicroBatch& batch, float scale, Step step) {
+  if (rows_) rows_->look_ahead();
   const optim::LossScaler scaler = able_.loss_scaler();
   skips_.look(step.index, scaler);
   if (parts_.links != nullptr && !batch.samples.empty()) parts_.links->select(batch.micro.index, batch.randomness);

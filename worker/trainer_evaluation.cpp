@@ -78,7 +78,7 @@ void Trainer::evaluate(const std::vector<std::uint64_t>& steps, std::uint64_t ne
     for (std::size_t i = 0; i < samples.size(); ++i)
       samples[i] = static_cast<std::uint32_t>(evaluation_sample(begin + i, plan_.data_rank.value, workers));
     if (parts_.links != nullptr) parts_.links->receive_evaluated(samples.size());
-    if (rows_) rows_->fetch(*parts_.data.test, samples, Step{next}, 0, RowUse::read);
+    if (rows_) rows_->read(*parts_.data.test, samples, Step{next});
     load(*parts_.data.test, samples, 0, {});
     forward(BufferUse::read);
     if (ranks) {

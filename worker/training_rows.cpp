@@ -21,6 +21,8 @@ const KeyCounts& Training::key_counts() const {
   if (setup_.saved())
     for (const TableLayout& table : setup_.layout().tables)
       known.push_back(optim::saved_ages(*setup_.saved(), table.name));
+  const bool begun = last > plan_.run_first_step;
+  const bool exact = job.table_lookahead > 0 && job.row_consistency() == "bsp";
   KeyCounts counts({.data = *setup_.data().train,
                     .sampler = sampler(),
                     .tables = key_fields_of(setup_.model().tables),
@@ -29,6 +31,8 @@ const KeyCounts& Training::key_counts() const {
                     .rules = row_rules(job),
                     .first = plan_.run_first_step,
                     .last = last,
+                    .beyond = begun ? std::min<std::uint64_t>(job.table_lookahead, setup_.steps() - last) : 0,
+                    .exact = exact ? setup_.layout().tables : std::vector<TableLayout>(),
                     .known = std::move(known)});
   return key_counts_.emplace(last, std::move(counts)).second;
 }

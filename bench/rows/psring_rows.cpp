@@ -35,11 +35,12 @@ class PsringRows final : public RowWay {
   std::span<const float> rows() const override { return rows_.as<float>(); }
   void pull(std::size_t keys) override {
     client_->pull_rows(0, {.keys = keys_.as<std::uint64_t>().first(keys)}, step_++,
-                       Elements(rows_.as<float>().first(keys * width_)), false);
-    client_->wait_rows(0);
+                       Elements(rows_.as<float>().first(keys * width_)), worker::RowUse::train);
+    client_->wait_rows(0, step_ - 1, worker::RowUse::train);
   }
   void push(std::size_t keys) override {
-    client_->push_rows(0, ConstElements(std::span<const float>(gradients_.as<float>().first(keys * width_))));
+    client_->push_rows(0, step_ - 1,
+                       ConstElements(std::span<const float>(gradients_.as<float>().first(keys * width_))));
     client_->wait_rows_acknowledged(0);
   }
 

@@ -37,7 +37,7 @@ std::size_t predicted_bytes(const RowCase& which, bool answers) {
   for (std::size_t row = 0; row < which.rows; ++row) ++keys[optim::RowIndex::map_of(optim::mix64(row + 1))];
   return optim::TableRows::record_sizes(which.width, *rule).booked_bytes(which.rows) +
          optim::RowIndex::booked_bytes(keys) + optim::TableRows::scratch_bytes(which.width, *rule) +
-         optim::key_list_bytes(table, 1, false) + (answers ? table.most_keys * table.row_bytes() : 0);
+         optim::key_list_bytes(table, 1, false, true) + (answers ? table.most_keys * table.row_bytes() : 0);
 }
 
 /// A way, with its times.

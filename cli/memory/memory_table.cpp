@@ -76,20 +76,24 @@ TableMemory predict(const MemoryFlags& flags, const JobOptions& job, double rows
                           .width = width,
                           .type = parse_dtype("--table-type", job.table_type),
                           .most_keys = batch,
-                          .most_bags = batch};
+                          .most_bags = batch,
+                          .lookahead = job.table_lookahead};
   TableMemory memory{.keys = expected_keys(rows, flags.zipf, lookups)};
   const double draws = lookups * static_cast<double>(job.workers) * static_cast<double>(job.steps.value_or(0));
   memory.rows = job.steps ? expected_keys(rows, flags.zipf, draws) : rows;
   const auto row_bytes = static_cast<double>(table.row_bytes());
   memory.sends = memory.keys * (static_cast<double>(optim::key_bytes(false)) + row_bytes);
   memory.receives = memory.keys * row_bytes;
-  for (int turn = 0; turn < 2; ++turn) worker::TableBatch::predict(table, false, memory.worker);  // batches take turns
+  const bool exact = !parse_consistency(job.row_consistency()).each_push_updates;
+  for (std::size_t turn = 0; turn < worker::batches_of(table); ++turn)
+    worker::TableBatch::predict(table, false, exact, memory.worker);
   const double owned = memory.rows / static_cast<double>(job.servers);
   worker::KeyCounts::Most most{.rows = static_cast<std::size_t>(std::ceil(owned))};
   most.index_bytes = expected_index_bytes(owned);
   memory.server = worker::row_memory(table, *rule, most);
-  memory.server[Category::communication] = optim::key_list_bytes(table, job.workers, false);
-  if (job.transport == "tcp") memory.server[Category::communication] += job.workers * batch * table.row_bytes();
+  memory.server[Category::communication] = optim::key_list_bytes(table, job.workers, false, exact);
+  if (job.transport == "tcp")
+    memory.server[Category::communication] += job.workers * optim::answer_bytes(table, exact) * (1 + table.lookahead);
   return memory;
 }
 

@@ -90,6 +90,7 @@ struct TableLayout {
   std::size_t most_keys = 0;  ///< in the batch of one worker
   std::size_t most_bags = 0;  ///< as well; a bag is the keys of one feature of one sample
   std::size_t pieces = 1;     ///< of each owner: ranges of buckets that are updated separately
+  std::size_t lookahead = 0;  ///< steps by which workers pull rows ahead
   std::size_t row_bytes() const { return width * size_bytes(type); }
 };
 

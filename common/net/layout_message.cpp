@@ -24,6 +24,7 @@ constexpr std::size_t kMaxTables = 4096;
 constexpr std::size_t kMaxWidth = 8192;
 constexpr std::size_t kMaxKeys = std::size_t{1} << 32;
 constexpr std::size_t kMaxTablePieces = 256;
+constexpr std::size_t kMaxLookahead = 16;
 
 // The second number of a message; tables follow the units if there are any.
 constexpr std::uint64_t kInitialByWorker = 1;
@@ -165,6 +166,7 @@ TableLayout read_table(Reader& in) {
   table.most_keys = in.number(kMaxKeys);
   table.most_bags = in.number(kMaxKeys);
   table.pieces = in.number(kMaxTablePieces);
+  table.lookahead = in.number(kMaxLookahead);
   if (table.width == 0 || table.pieces == 0 || table.type == DType::f16)
     fail(ErrorKind::protocol, "layout: table '{}' of width {} and type {} in {} pieces", table.name, table.width,
          name_of(table.type), table.pieces);
@@ -180,6 +182,7 @@ void write_table(const TableLayout& table, Writer& out) {
   out.number(table.most_keys);
   out.number(table.most_bags);
   out.number(table.pieces);
+  out.number(table.lookahead);
 }
 
 void write_tensor(const TensorLayout& tensor, Writer& out) {

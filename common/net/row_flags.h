@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <psring/common/net/frame.h>
@@ -15,6 +16,15 @@ inline constexpr std::uint8_t kUnpaired = 32;
 /// the answer, which has the flag as well, is hashed keys, ascending, and their rows in f32.
 inline constexpr std::uint8_t kListed = 64;
 
+/// A rows_pull of the next step under bsp. It is answered in two frames: one with this flag, whose payload is a bit for
+/// each key (words of 64, from the lowest bit), set where no worker trains the key in the step before, and the rows of
+/// these keys; and one with the other rows, once the step before is made.
+inline constexpr std::uint8_t kAhead = 128;
+
+/// Returns the bytes of the bits for so many keys.
+constexpr std::size_t mark_bytes(std::size_t keys) { return (keys + 63) / 64 * sizeof(std::uint64_t); }
+
+constexpr bool is_ahead(const FrameHeader& header) { return (header.flags & kAhead) != 0; }
 constexpr bool is_unpaired(const FrameHeader& header) { return (header.flags & kUnpaired) != 0; }
 constexpr bool is_listed(const FrameHeader& header) { return (header.flags & kListed) != 0; }
 /// True for a rows_pull that no gradients of the pulled rows follow in its order.

@@ -53,6 +53,7 @@ struct JobOptions {
   std::string table_type = "f32";           ///< of rows and row gradients on the wire: f32 or bf16
   std::string table_init = "uniform:0.05";  ///< of rows: uniform:A, normal:A or constant:A
   std::string table_consistency;            ///< of rows, see Consistency; "": as `consistency`
+  std::size_t table_lookahead = 0;          ///< steps by which rows are pulled ahead
   std::string table_admit;                  ///< "": a key's first update makes its row
   std::string table_ttl;                    ///< "": rows stay
   std::string table_rows;                   ///< "": as many as the host's memory holds

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -29,10 +30,17 @@ struct RowGradients {
 /// Returns the bytes of a key in a list, or on the wire: its occurrences are with it if a rule counts them.
 constexpr std::size_t key_bytes(bool counts) { return sizeof(std::uint64_t) + (counts ? sizeof(std::uint32_t) : 0); }
 
-/// Returns the bytes that an owner books for the keys of two steps of every worker, whose gradients are to come without
-/// keys, and for the places of their rows.
-constexpr std::size_t key_list_bytes(const TableLayout& table, std::size_t workers, bool counts) {
-  return 2 * workers * table.most_keys * (key_bytes(counts) + sizeof(std::uint32_t));
+/// The steps of a worker whose keys an owner keeps at a time, because their gradients come without keys.
+constexpr std::size_t kept_steps(const TableLayout& table) { return std::max<std::size_t>(2, table.lookahead + 1); }
+/// Returns the bytes that an owner books for these keys of every worker, and for the places of their rows. `exact`:
+/// pulls ahead are answered in two parts, for which it keeps the keys that a step trains, and those of the second part.
+constexpr std::size_t key_list_bytes(const TableLayout& table, std::size_t workers, bool counts, bool exact) {
+  const std::size_t parts = exact && table.lookahead > 0 ? 2 * sizeof(std::uint64_t) : 0;
+  return workers * table.most_keys * (kept_steps(table) * (key_bytes(counts) + sizeof(std::uint32_t)) + parts);
+}
+/// Returns the bytes of the answers to a worker's batch, at most. See net::kAhead for what comes beside the rows.
+inline std::size_t answer_bytes(const TableLayout& table, bool exact) {
+  return table.most_keys * (table.row_bytes() + (exact && table.lookahead > 0 ? sizeof(std::uint64_t) : 0));
 }
 
 /// Writes the initial values of a row: a function of seed, table, key and element alone.

@@ -311,6 +311,72 @@ TEST_CASE("a batch in which a worker has no sample, and evaluations between the 
   CHECK(run.workers[1].evaluations.empty());
 }
 
+TEST_CASE("rows that are pulled ahead have the same bits, and their bytes and memory are predicted") {
+  const auto [strategy, links, what] =
+      GENERATE(table<std::string, Links, std::string>({{"ps", Links::shm, ""},
+                                                       {"ps", Links::tcp, "sweeps"},
+                                                       {"ps", Links::in_process, "accumulates"},
+                                                       {"ps", Links::shm, "empty batches"},
+                                                       {"ps-colocated", Links::shm, "accumulates"},
+                                                       {"hybrid", Links::shm, "sweeps"},
+                                                       {"hybrid", Links::tcp, "clips"},
+                                                       {"hybrid-colocated", Links::shm, "admits"},
+                                                       {"zero1", Links::shm, ""},
+                                                       {"zero2", Links::tcp, ""}}));
+  CAPTURE(strategy, what);
+  JobOptions job = small_job();
+  if (strategy.ends_with("colocated")) job.placement = "colocated";
+  if (links == Links::tcp) job.transport = "tcp";
+  job.table_optimizer = "adagrad";
+  job.table_type = what == "clips" ? "bf16" : "f32";
+  if (what == "accumulates") job.accumulate = 2;
+  if (what == "clips") job.clip_norm = 0.1;
+  if (what == "sweeps") {
+    job.table_ttl = std::string("2");
+    job.table_rows = std::string("4096,by=lfu");
+    job.table_sweep = 2;
+  }
+  if (what == "admits") job.table_admit = std::string("2");
+  if (what == "empty batches") {
+    job.data = "criteo-like:samples=25";
+    job.global_batch = 8;
+    job.pad = "none";
+  }
+  job.eval_every = 2;
+  for (const std::size_t workers : {1, 3}) {
+    JobOptions ahead = job;
+    const JobRun reference = virtual_workers(job, workers);
+    ahead.table_lookahead = 1;
+    const JobRun run = at_servers(ahead, workers, 2, links, strategy);
+    check_run(run, reference, links);
+    REQUIRE(run.workers[0].evaluations.size() == reference.workers[0].evaluations.size());
+    for (std::size_t i = 0; i < run.workers[0].evaluations.size(); ++i)
+      CHECK(run.workers[0].evaluations[i].own[0].value == reference.workers[0].evaluations[i].own[0].value);
+    const JobRun plain = at_servers(job, workers, 2, links, strategy);
+    if (links != Links::in_process) CHECK(run.workers[0].received > plain.workers[0].received);  // by the marks
+  }
+}
+
+TEST_CASE("under ssp and asp rows are pulled several steps ahead") {
+  const auto [strategy, consistency, lookahead, links] =
+      GENERATE(table<std::string, std::string, std::size_t, Links>({{"ps", "asp", 1, Links::shm},
+                                                                    {"ps", "ssp:1", 2, Links::tcp},
+                                                                    {"hybrid", "asp", 3, Links::shm},
+                                                                    {"hybrid-colocated", "ssp:0", 4, Links::shm},
+                                                                    {"hybrid", "asp", 16, Links::tcp}}));
+  CAPTURE(strategy, consistency, lookahead);
+  JobOptions job = small_job();
+  if (strategy == "ps") job.consistency = consistency;
+  job.table_consistency = consistency;
+  job.table_lookahead = lookahead;
+  if (strategy.ends_with("colocated")) job.placement = "colocated";
+  if (links == Links::tcp) job.transport = "tcp";
+  job.eval_every = 4;
+  const JobRun run = at_servers(job, 3, 2, links, strategy);
+  check_predicted(run, links);
+  for (const test::WorkerRun& worker : run.workers) CHECK(worker.model == run.workers[0].model);
+}
+
 TEST_CASE("options that tables do not have are refused by name") {
   const auto refused = [](auto&& change) {
     JobOptions job = small_job();
@@ -370,6 +436,7 @@ TEST_CASE("options that tables do not have are refused by name") {
     CHECK_THAT(refused([&](JobOptions& job) { job.table_init = wrong; }),
                Contains(":A with a finite number A") && Contains(fmt::format("got '{}'", wrong)));
   CHECK_THAT(refused([](JobOptions& job) { job.table_sweep = 5; }), line("--table-sweep 5"));
+  CHECK_THAT(refused([](JobOptions& job) { job.table_lookahead = 2; }), line("--table-lookahead 2"));
   CHECK_THAT(refused([](JobOptions& job) {
                job.table_ttl = "5";
                job.table_consistency = "asp";

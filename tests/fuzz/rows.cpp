@@ -1,4 +1,5 @@
 // The exchange of rows: a server's shard and a client answer any frames, keep bounded memory, and continue.
+#include <psring/common/net/row_flags.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/tests/fuzz/frames.h>
 #include <psring/tests/support/shard_cluster.h>
@@ -16,7 +17,8 @@ constexpr std::size_t kWidth = 2;
 
 Layout fuzzed_layout() {
   Layout layout = test::small_layout(kServers);
-  layout.tables = {{.name = "rows", .width = kWidth, .most_keys = kMostKeys, .most_bags = kMostKeys, .pieces = 2}};
+  layout.tables = {
+      {.name = "rows", .width = kWidth, .most_keys = kMostKeys, .most_bags = kMostKeys, .pieces = 2, .lookahead = 1}};
   return layout;
 }
 
@@ -52,6 +54,8 @@ test::Frame read_frame(fuzz::Input& in, const Layout& layout, std::size_t server
   if (in.below(2) == 0) {
     header.type = FrameType::rows_pull;
     header.micro = static_cast<std::uint32_t>(count * kWidth);
+    if (in.below(4) == 0) header.flags = net::kAhead;
+    if (net::is_ahead(header)) header.micro += static_cast<std::uint32_t>(net::mark_bytes(count) / sizeof(float));
     const std::vector<std::uint64_t> keys = read_keys(in, buckets, count);
     const auto bytes = std::as_bytes(std::span(keys));
     frame.payload.assign(bytes.begin(), bytes.end());
@@ -67,18 +71,23 @@ test::Frame read_frame(fuzz::Input& in, const Layout& layout, std::size_t server
 /// Answers of any kind to a client that has pulled.
 void fuzz_client(fuzz::Input& in, const Layout& layout) {
   worker::TableProtocol protocol(layout, {});
+  const bool ahead = in.below(2) == 0;
   std::vector<std::uint64_t> keys = read_keys(in, {0, kBuckets}, in.below(kMostKeys));
   std::sort(keys.begin(), keys.end());
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   std::vector<float> rows(keys.size() * kWidth);
   std::vector<Outgoing> out;
-  protocol.pull(0, worker::RowKeys{.keys = keys}, 0, rows, false, out);
+  std::vector<std::byte> landing(keys.size() * (8 + kWidth * sizeof(float)));
+  protocol.pull(0, worker::RowKeys{.keys = keys, .landing = landing}, 0, rows,
+                ahead ? worker::RowUse::ahead : worker::RowUse::train, out);
   std::vector<std::byte> payload(kMostKeys * kWidth * sizeof(float) + 1);
   for (int i = 0; i < 32 && !in.empty(); ++i) {
     Message message{out[in.below(out.size())].header, {}, {}, nullptr};
     message.header.type = in.below(4) == 0 ? FrameType::rows_ack : FrameType::rows;
     message.header.sender_role = Role::server;
     message.header.sender_rank = static_cast<std::uint32_t>(in.below(kServers));
+    if (in.below(2) == 0) message.header.flags = 0;
+    for (int bit = 0; bit < 8; ++bit) payload[in.below(payload.size())] = static_cast<std::byte>(in.byte());
     if (in.below(8) == 0) message.header.set_range({in.byte(), in.byte() + std::size_t{255}});
     if (in.below(8) == 0) message.header.unit = in.byte();
     message.payload = std::span<const std::byte>(payload).first(

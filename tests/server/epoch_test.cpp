@@ -45,6 +45,9 @@ std::vector<Case> cases() {
     all.push_back({"a table", rules_of("adam", 2, 2)});
     all.back().rules.tables = all.back().rules.shards.keeps_old_rows = true;
     all.back().rules.shards.table_optimizer = rule;
+    all.push_back(all.back());
+    all.back().what = "a table whose rows are pulled ahead";
+    all.back().rules.lookahead = true;
   }
   all.push_back({"pushes and pulls apart", rules_of("momentum", 2, 2)});
   all.back().rules.push_pull = false;
@@ -89,6 +92,21 @@ TEST_CASE("cut after any frame, a job ends with the same bits") {
         CHECK_FALSE(job.knows_the_dead());
         check_ends_as(job, rules, expected);
       }
+    }
+  }
+}
+
+TEST_CASE("rows that are pulled ahead have the same bits") {
+  for (const Case& c : cases()) {
+    if (!c.rules.lookahead) continue;
+    CutRules plain = c.rules;
+    plain.lookahead = false;
+    const std::vector<float> expected = without_cut(plain).parameters;
+    for (std::uint64_t seed = 1; seed <= 40; ++seed) {
+      CAPTURE(seed);
+      CutRules rules = c.rules;
+      rules.seed = seed;
+      CHECK((without_cut(rules).parameters == expected));
     }
   }
 }

@@ -43,6 +43,9 @@ std::vector<Case> cases() {
     all.push_back({"a table", make("sgd", 2, 0, 1)});
     all.back().rules.tables = all.back().rules.shards.keeps_old_rows = true;
     all.back().rules.shards.table_optimizer = rule;
+    all.push_back(all.back());
+    all.back().what = "a table whose rows are pulled ahead";
+    all.back().rules.lookahead = true;
   }
   return all;
 }

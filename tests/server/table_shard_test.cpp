@@ -411,6 +411,102 @@ TEST_CASE("under asp each worker's push is an update by its gradients alone, and
   CHECK(cluster.send(0, push(0, 1, kAll, {1, 1}))[0].header.type == FrameType::failed);
 }
 
+TEST_CASE("under asp rows that were pulled ahead are as stale as their version says") {
+  Layout layout = layout_of(1);
+  layout.tables[0].lookahead = 2;
+  ShardCluster cluster({.workers = 2, .lr = 0.5, .row_consistency = "asp"});
+  cluster.open(layout);
+  const std::uint64_t key = key_in(5);
+  for (std::uint64_t step = 0; step < 3; ++step) CHECK(cluster.send(0, pull(0, step, kAll, {key})).size() == 1);
+  CHECK_THAT(cluster.send(0, pull(0, 3, kAll, {key}))[0].text(), Contains("a pull of version 3"));
+  CHECK(cluster.send(0, pull(1, 0, kAll, {key})).size() == 1);
+  CHECK(cluster.send(0, push(1, 0, kAll, {1, 1})).size() == 1);
+  for (std::uint32_t step = 0; step < 3; ++step)  // rows of version 0, after the other worker's update and its own
+    CHECK(cluster.send(0, push(0, step, kAll, {1, 1}))[0].header.staleness == 1 + step);
+  const auto last = cluster.send(0, pull(0, 3, kAll, {key}));
+  REQUIRE(last.size() == 1);
+  CHECK(cluster.send(0, push(0, 3, kAll, {1, 1}))[0].header.staleness == 0);
+}
+
+TEST_CASE("under ssp the bound grows by the steps that are pulled ahead") {
+  Layout layout = layout_of(1);
+  layout.tables[0].lookahead = 1;
+  ShardCluster cluster({.workers = 2, .row_consistency = "ssp:1"});
+  cluster.open(layout);
+  const auto pulled = [&](std::uint64_t step) { return cluster.send(0, pull(0, step, kAll, {key_in(1)})).size(); };
+  const auto pushed = [&](std::uint64_t step) { return cluster.send(0, push(0, step, kAll, {1, 1})).size(); };
+  CHECK(pulled(0) == 1);
+  CHECK(pulled(1) == 1);
+  CHECK(pushed(0) == 1);
+  CHECK(pulled(2) == 1);
+  CHECK(pushed(1) == 1);
+  CHECK(pulled(3) == 0);  // the other worker is at step 0: three steps behind this pull, two behind this worker
+  CHECK(pushed(2) == 1);
+  CHECK(cluster.send(0, pull(1, 0, kAll, {key_in(2)})).size() == 1);
+  CHECK(cluster.send(0, push(1, 0, kAll, {1, 1})).size() == 2);
+  CHECK(pushed(3) == 1);
+}
+
+TEST_CASE("the rows of the next step that nobody trains in this one come before its update") {
+  Layout layout = layout_of(1);
+  layout.tables[0].lookahead = 1;
+  const auto ahead = [](std::uint32_t worker, std::uint64_t version, const std::vector<std::uint64_t>& keys) {
+    Frame frame = pull(worker, version, kAll, keys);
+    frame.header.flags = kAhead;
+    frame.header.micro += static_cast<std::uint32_t>(mark_bytes(keys.size()) / sizeof(float));
+    return frame;
+  };
+  const std::vector<std::uint64_t> next{key_in(1), key_in(2), key_in(3), key_in(4)};
+  const auto first = [](const Reply& reply) {  // marks, then rows
+    const std::vector<float> values = reply.values();
+    std::uint64_t marks = 0;
+    std::memcpy(&marks, values.data(), sizeof marks);
+    return std::pair(marks, std::vector<float>(values.begin() + 2, values.end()));
+  };
+  ShardCluster cluster({.workers = 2, .lr = 0.5});
+  cluster.open(layout);
+  CHECK(cluster.send(0, pull(0, 0, kAll, {key_in(2), key_in(9)})).size() == 1);
+  CHECK(cluster.send(0, ahead(0, 1, next)).empty());  // the other worker's keys are not known
+  const auto early = cluster.send(0, pull(1, 0, kAll, {key_in(3)}));
+  REQUIRE(early.size() == 2);
+  CHECK(early[1].header.flags == kAhead);
+  CHECK(early[1].header.version == 1);
+  CHECK(first(early[1]).first == 0b1001);
+  std::vector<float> expected = initial(next[0]);
+  expected.insert(expected.end(), {initial(next[3])[0], initial(next[3])[1]});
+  CHECK(first(early[1]).second == expected);
+  CHECK(cluster.send(0, ahead(1, 1, {})).size() == 1);  // an empty first part
+  CHECK(cluster.send(0, push(0, 0, kAll, {1, 1, 1, 1})).empty());
+  const auto late = cluster.send(0, push(1, 0, kAll, {1, 1}));
+  REQUIRE(late.size() == 4);  // after two acknowledgements
+  CHECK(late[2].header.flags == 0);
+  const std::vector<float> b = initial(next[1]);
+  const std::vector<float> c = initial(next[2]);
+  CHECK(late[2].values() == std::vector<float>{std::fma(-0.5F, 0.5F, b[0]), std::fma(-0.5F, 0.5F, b[1]),
+                                               std::fma(-0.5F, 0.5F, c[0]), std::fma(-0.5F, 0.5F, c[1])});
+  CHECK(late[3].payload.empty());
+
+  ShardCluster sweeps({.workers = 1, .row_rules = {.ttl = 1, .sweep = 2}});
+  sweeps.open(layout);
+  CHECK(sweeps.send(0, pull(0, 0, kAll, {key_in(7)})).size() == 1);
+  CHECK(first(sweeps.send(0, ahead(0, 1, next))[0]).first == 0b1111);
+  CHECK(sweeps.send(0, push(0, 0, kAll, {1, 1})).size() == 2);
+  CHECK(first(sweeps.send(0, ahead(0, 2, {key_in(7)}))[0]).first == 0);  // the update to version 2 takes out rows
+  CHECK(sweeps.send(0, push(0, 1, kAll, {1, 1, 1, 1, 1, 1, 1, 1}))[1].values() == initial(key_in(7)));
+
+  ShardCluster plain({.workers = 1});
+  plain.open(layout_of(1));
+  CHECK_THAT(plain.send(0, ahead(0, 0, next))[0].text(), Contains("a rows_pull ahead of table 2"));
+  ShardCluster async({.workers = 1, .row_consistency = "asp"});
+  async.open(layout);
+  CHECK_THAT(async.send(0, ahead(0, 0, next))[0].text(), Contains("not pulled ahead"));
+  Frame short_of_marks = ahead(0, 1, next);
+  short_of_marks.header.micro -= 2;
+  ShardCluster other({.workers = 1});
+  other.open(layout);
+  CHECK_THAT(other.send(0, short_of_marks)[0].text(), Contains("a pull of 32 bytes of keys for 8 values"));
+}
+
 TEST_CASE("under ssp a pull waits while its worker is too far ahead") {
   ShardCluster cluster({.workers = 2, .row_consistency = "ssp:1"});
   cluster.open(layout_of(1));

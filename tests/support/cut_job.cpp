@@ -31,7 +31,8 @@ Layout layout_of(const CutRules& rules) {
                       .init = {Init::Kind::uniform, 0.5F},
                       .most_keys = kKeys,
                       .most_bags = kKeys,
-                      .pieces = 2}};
+                      .pieces = 2,
+                      .lookahead = rules.lookahead ? 1U : 0U}};
   return layout;
 }
 
@@ -74,7 +75,7 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
   std::uint64_t first_step() const { return first_step_; }
   const std::vector<std::vector<float>>& parameters() const { return parameters_; }
   /// All rows, after the last step.
-  const std::vector<float>& rows() const { return rows_[step_ % 2]; }
+  const std::vector<float>& rows() const { return rows_[step_ % kTurns]; }
   /// The memory for the answer to a request.
   std::span<std::byte> space(const FrameHeader& asked) {
     return Elements(parameters_[asked.unit]).part(asked.range()).bytes();
@@ -94,6 +95,7 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
 
  private:
   static constexpr float kDead = -77;
+  static constexpr std::size_t kTurns = 3;
 
   void begin(std::vector<Outgoing>& out) {
     opened_ = true;
@@ -101,33 +103,33 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
     if (scaler_.active()) scaler_.load(client_.loss_scale().first<optim::LossScaler::kBytes>());
     for (std::size_t unit = 0; unit < parameters_.size(); ++unit)
       client_.pull(unit, step_, Elements(parameters_[unit]), true, out);
-    pull_rows(out);
+    pull_rows(step_, worker::RowUse::train, out);
   }
 
   /// Asks for the rows of two thirds of all keys, and after the last step for all.
-  void pull_rows(std::vector<Outgoing>& out) {
+  void pull_rows(std::uint64_t step, worker::RowUse use, std::vector<Outgoing>& out) {
     if (!rules_.tables) return;
-    std::vector<std::uint64_t>& keys = keys_[step_ % 2];
+    std::vector<std::uint64_t>& keys = keys_[step % kTurns];
     keys.clear();
     for (std::uint64_t i = 0; i < kKeys; ++i)
-      if (step_ == rules_.steps || (i + step_ + rank_) % 3 > 0) keys.push_back((i << 60) + i + 1);
-    rows_[step_ % 2].assign(keys.size() * kWidth, std::numeric_limits<float>::quiet_NaN());
-    tables_.pull(0, {.keys = keys}, step_, Elements(rows_[step_ % 2]), false, out);
+      if (step == rules_.steps || (i + step + rank_) % 3 > 0) keys.push_back((i << 60) + i + 1);
+    rows_[step % kTurns].assign(keys.size() * kWidth, std::numeric_limits<float>::quiet_NaN());
+    tables_.pull(0, {.keys = keys}, step, Elements(rows_[step % kTurns]), use, out);
   }
 
   void push_rows(std::vector<Outgoing>& out) {
     if (!rules_.tables) return;
-    const std::vector<float>& rows = rows_[step_ % 2];
-    std::vector<float>& gradients = row_gradients_[step_ % 2];
+    const std::vector<float>& rows = rows_[step_ % kTurns];
+    std::vector<float>& gradients = row_gradients_[step_ % kTurns];
     gradients = noise(rows.size(), 77 + step_ * 8 + rank_);
     for (std::size_t i = 0; i < rows.size(); ++i) gradients[i] += 0.3F * rows[i] + 0.2F * parameters_[0][i];
-    tables_.push(0, ConstElements(std::span<const float>(gradients)), out);
+    tables_.push(0, step_, ConstElements(std::span<const float>(gradients)), out);
   }
 
   bool has_all() const {
     for (std::size_t unit = 0; unit < parameters_.size(); ++unit)
       if (!client_.has(unit, step_) || !client_.acknowledged(unit)) return false;
-    return !rules_.tables || (tables_.arrived(0) && tables_.acknowledged(0));
+    return !rules_.tables || (tables_.arrived(0, step_, worker::RowUse::train) && tables_.acknowledged(0));
   }
 
   void make_step(std::vector<Outgoing>& out) {
@@ -135,6 +137,7 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
     made_ = true;
     for (std::size_t unit = parameters_.size(); unit-- > 0;)
       for (std::size_t micro = 0; micro < rules_.micros; ++micro) make_gradient(unit, micro);
+    if (rules_.lookahead) pull_rows(step_ + 1, worker::RowUse::ahead, out);
     push_rows(out);
     for (std::size_t unit = parameters_.size(); unit-- > 0;) {
       if (rules_.push_pull) {
@@ -146,14 +149,14 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
       client_.pull(unit, step_ + 1, Elements(parameters_[unit]), false, out);
     }
     ++step_;
-    pull_rows(out);
+    if (!rules_.lookahead) pull_rows(step_, worker::RowUse::train, out);
   }
 
   void make_gradient(std::size_t unit, std::size_t micro) {
     const std::vector<float>& at = parameters_[unit];
     const std::vector<float>& other = parameters_[(unit + 1) % parameters_.size()];
     std::vector<float>& gradient = gradients_[unit][micro];
-    const float of_rows = rules_.tables ? rows_[step_ % 2][unit] : 0;
+    const float of_rows = rules_.tables ? rows_[step_ % kTurns][unit] : 0;
     const std::vector<float>& part = noise(at.size(), ((step_ * 8 + rank_) * 8 + micro) * 8 + unit);
     for (std::size_t i = 0; i < at.size(); ++i)
       gradient[i] =
@@ -170,9 +173,9 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
   std::vector<std::vector<float>> parameters_;              ///< by unit
   std::vector<std::vector<std::vector<float>>> gradients_;  ///< by unit and micro-batch
   // By turns: servers read the gradients of a step until its rows in the next version have come.
-  std::vector<std::uint64_t> keys_[2];
-  std::vector<float> rows_[2];
-  std::vector<float> row_gradients_[2];
+  std::vector<std::uint64_t> keys_[kTurns];
+  std::vector<float> rows_[kTurns];
+  std::vector<float> row_gradients_[kTurns];
   std::uint64_t step_ = 0;
   std::uint64_t first_step_ = 0;
   bool opened_ = false;

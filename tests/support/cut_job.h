@@ -24,6 +24,7 @@ struct CutRules {
   std::size_t micros = 1;  ///< pushes of a step
   bool push_pull = true;   ///< push and pull in one frame; needs micros == 1
   bool tables = false;     ///< the model has a table; needs shards.keeps_old_rows
+  bool lookahead = false;  ///< rows of the next step are pulled before this step's gradients are pushed
   bool replicas = false;   ///< each server has a follower
   bool eager = false;      ///< a planted bug: a frame to a follower counts as acknowledged at once
   std::uint64_t steps = 3;

@@ -9,6 +9,7 @@
 
 #include <psring/common/base/text/error.h>
 #include <psring/common/device/kernels.h>
+#include <psring/common/net/row_flags.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/tests/support/values.h>
 #include <psring/worker/data/criteo_like.h>
@@ -343,9 +344,9 @@ TEST_CASE("the client takes the answers that it asked for, and no others") {
   const std::vector<std::uint64_t> keys = some_keys(10, 3);
   std::vector<float> rows(20);
   std::vector<net::Outgoing> out;
-  protocol.pull(0, {keys}, 4, rows, false, out);
+  protocol.pull(0, {keys}, 4, rows, RowUse::train, out);
   REQUIRE(out.size() == 2);
-  CHECK(!protocol.arrived(0));
+  CHECK(!protocol.arrived(0, 4, RowUse::train));
   std::vector<float> answers = normal_values(20, 1);
   std::size_t first = 0;
   std::vector<net::Message> messages;
@@ -370,16 +371,17 @@ TEST_CASE("the client takes the answers that it asked for, and no others") {
   CHECK_THAT(refused([](net::Message& m) { m.header.unit = 0; }), Contains("sent a frame for"));
   CHECK_THAT(refused([](net::Message& m) { m.header.sender_rank = 1; }), Contains("not asked for"));
   CHECK_THAT(refused([](net::Message& m) { m.header.end -= 1; }), Contains("not asked for"));
-  CHECK_THAT(refused([](net::Message& m) { m.header.version = 3; }), Contains("other rows"));
+  CHECK_THAT(refused([](net::Message& m) { m.header.version = 3; }), Contains("not asked for"));
+  CHECK_THAT(refused([](net::Message& m) { m.header.version = 6; }), Contains("other rows"));
   CHECK_THAT(refused([](net::Message& m) { m.payload = m.payload.first(m.payload.size() - 1); }),
              Contains("other rows"));
   CHECK_THAT(refused([](net::Message& m) { m.header.type = net::FrameType::rows_ack; }), Contains("not pushed"));
   for (const net::Message& message : messages) protocol.on_message(message);
-  CHECK(protocol.arrived(0));
+  CHECK(protocol.arrived(0, 4, RowUse::train));
   CHECK(rows == answers);
   CHECK_THAT(refused([](net::Message&) {}), Contains("not asked for"));
   out.clear();
-  protocol.push(0, rows, out);
+  protocol.push(0, 4, rows, out);
   REQUIRE(out.size() == 2);
   CHECK(!protocol.acknowledged(0));
   for (net::Message message : messages) {
@@ -388,6 +390,78 @@ TEST_CASE("the client takes the answers that it asked for, and no others") {
     protocol.on_message(message);
   }
   CHECK(protocol.acknowledged(0));
+}
+
+TEST_CASE("the rows of a pull ahead come in two parts, and go to their places") {
+  TableLayout table = table_of(2, 1);
+  table.lookahead = 1;
+  const Layout layout = layout_of(table, 1);
+  const std::size_t count = GENERATE(as<std::size_t>(), 0, 1, 63, 64, 65, 130);
+  const std::size_t every = GENERATE(as<std::size_t>(), 1, 3, 1000);  // every so-manieth key is late
+  TableProtocol protocol(layout, {});
+  const std::vector<std::uint64_t> keys = some_keys(count, 3);
+  const std::vector<float> values = normal_values(2 * count, 1);
+  std::vector<float> rows(2 * count, -1.0F);
+  std::vector<std::byte> landing(count * (8 + table.row_bytes()));
+  std::vector<net::Outgoing> out;
+  protocol.pull(0, {.keys = keys, .landing = landing}, 5, rows, RowUse::ahead, out);
+  REQUIRE(out.size() == 1);
+  CHECK(out[0].header.flags == net::kAhead);
+  CHECK(out[0].header.micro == 2 * count + net::mark_bytes(count) / 4);
+  std::vector<std::uint64_t> marks(net::mark_bytes(count) / 8);
+  std::vector<float> parts[2];
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool late = i % every == every - 1;
+    if (!late) marks[i / 64] |= std::uint64_t{1} << i % 64;
+    parts[late ? 1 : 0].insert(parts[late ? 1 : 0].end(), {values[2 * i], values[2 * i + 1]});
+  }
+  std::vector<std::byte> first(8 * marks.size() + 4 * parts[0].size());
+  std::ranges::copy(std::as_bytes(std::span(parts[0])),
+                    std::ranges::copy(std::as_bytes(std::span(marks)), first.begin()).out);
+  net::Message message{out[0].header, first, {}, nullptr};
+  message.header.type = net::FrameType::rows;
+  message.header.sender_role = net::Role::server;
+  net::Message second = message;
+  second.header.flags = 0;
+  second.payload = std::as_bytes(std::span(parts[1]));
+  const auto refused = [&](net::Message wrong, auto&& change) {
+    change(wrong);
+    return error_of(ErrorKind::protocol, [&] { TableProtocol(protocol).on_message(wrong); });
+  };
+  if (parts[1].empty()) {  // it may come first
+    TableProtocol other(protocol);
+    other.on_message(second);
+    CHECK(!other.arrived(0, 5, RowUse::train));
+    CHECK_THAT(error_of(ErrorKind::protocol, [&] { TableProtocol(other).on_message(second); }), Contains("before the"));
+    other.on_message(message);
+    CHECK(other.arrived(0, 5, RowUse::train));
+    CHECK(rows == values);
+    std::ranges::fill(rows, -1.0F);
+  } else {
+    CHECK_THAT(refused(second, [](net::Message&) {}), Contains("the second part of rows before the first"));
+    net::Message nothing = second;
+    nothing.payload = {};
+    TableProtocol other(protocol);
+    other.on_message(nothing);
+    CHECK_THAT(error_of(ErrorKind::protocol, [&] { other.on_message(message); }), Contains("other rows"));
+    std::ranges::fill(rows, -1.0F);
+  }
+  std::vector<std::byte> longer = first;
+  longer.resize(first.size() + 1);
+  CHECK_THAT(refused(message, [&](net::Message& m) { m.payload = longer; }), Contains("other rows"));
+  if (count % 64 != 0) {
+    std::vector<std::byte> beyond = first;
+    beyond[8 * marks.size() - 1] |= std::byte{128};
+    CHECK_THAT(refused(message, [&](net::Message& m) { m.payload = beyond; }), Contains("other rows"));
+  }
+  protocol.on_message(message);
+  CHECK(!protocol.arrived(0, 5, RowUse::train));
+  CHECK_THAT(refused(message, [](net::Message&) {}), Contains("not asked for"));
+  if (!parts[1].empty())
+    CHECK_THAT(refused(second, [](net::Message& m) { m.payload = m.payload.first(4); }), Contains("other rows"));
+  protocol.on_message(second);
+  CHECK(protocol.arrived(0, 5, RowUse::train));
+  CHECK(rows == values);
 }
 
 TEST_CASE("keys are counted by worker and owner") {
@@ -412,7 +486,8 @@ TEST_CASE("keys are counted by worker and owner") {
       all.insert(own.begin(), own.end());
     }
   }
-  for (std::size_t worker = 0; worker < 3; ++worker) CHECK(counts.pulled(0, worker) == by_worker[worker]);
+  for (std::size_t worker = 0; worker < 3; ++worker)
+    CHECK(counts.moved(0, worker, 0).trained + counts.moved(0, worker, 1).trained == by_worker[worker]);
   CHECK(std::ranges::equal(counts.keys(0), all));
   CHECK(counts.keys(0, 0).size() + counts.keys(0, 1).size() == all.size());
   for (const std::uint64_t key : counts.keys(0, 1)) CHECK(optim::bucket_of(key) >= table_buckets(2, 1).begin);

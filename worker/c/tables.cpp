@@ -14,8 +14,6 @@ namespace psring::c {
 namespace {
 
 using worker::RowFrame;
-using worker::TableProtocol;
-using Frames = TableProtocol::Frames;
 
 /// Payloads of frames in one memory: a frame's keys, and then its values.
 struct Payloads {
@@ -78,6 +76,7 @@ std::uint64_t Tables::start() {
     servers_.emplace(member_, layout_, ServerAccess::options(member_, arena_));
   }
   return servers_->locked([&] {
+    if (!rows_) rows_.emplace(servers_->client());
     servers_->client().open(member_.job().seed);
     step_ = servers_->client().version();
     started_ = true;
@@ -125,22 +124,19 @@ std::shared_ptr<Rows> Tables::fetch(std::size_t table, std::span<const std::uint
 
 /// Takes what has arrived, and sends the fetches that waited for others. REQUIRES: under the lock.
 void Tables::advance(std::size_t table) {
-  worker::PsClient& client = servers_->client();
   Table& own = tables_[table];
   for (auto& lane : own.lanes)
     while (!lane.empty()) {
       Rows& first = *lane.front();
       if (!first.sent_) {
-        client.send_rows([&](TableProtocol& protocol, Frames& out) {
-          protocol.fetch(table, first.keys(), first.version(), first.travelling(), out);
-        });
+        rows_->fetch(table, first.keys(), first.version(), first.travelling());
         first.sent_ = true;
       }
-      if (!client.tables().fetched(table, first.version())) break;
+      if (!rows_->fetched(table, first.version())) break;
       first.set_arrived();
       lane.pop_front();
     }
-  if (!own.sends.empty() && client.tables().acknowledged(table)) own.sends.clear();
+  if (!own.sends.empty() && rows_->acknowledged(table)) own.sends.clear();
 }
 
 bool Tables::wait(const Rows& rows, Moment until) {
@@ -230,7 +226,7 @@ Tables::Merged Tables::merge(std::size_t number) {
 bool Tables::idle() {
   for (std::size_t table = 0; table < tables_.size(); ++table) {
     advance(table);
-    if (!tables_[table].lanes[step_ % 2].empty() || !servers_->client().tables().acknowledged(table)) return false;
+    if (!tables_[table].lanes[step_ % 2].empty() || !rows_->acknowledged(table)) return false;
   }
   return true;
 }
@@ -266,9 +262,7 @@ void Tables::push(std::size_t number, const Merged& merged, float lr) {
   const std::vector<RowFrame> frames = worker::cut_rows(layout, layout_.owners, merged.keys);
   Payloads payloads =
       make_payloads(frames, merged.keys, merged.gradients, layout.width, layout.type, member_.memory(), arena_);
-  servers_->client().send_rows([&](TableProtocol& protocol, Frames& out) {
-    protocol.push_keyed(number, frames, payloads.parts, step_, lr, out);
-  });
+  rows_->push(number, frames, payloads.parts, step_, lr);
   tables_[number].sends.push_back(std::move(payloads.memory));
   predicted_.sent += merged.keys.size() * (sizeof(std::uint64_t) + layout.row_bytes());
 }
@@ -298,8 +292,7 @@ void Tables::assign(std::size_t number, std::span<const std::uint64_t> keys, std
       make_payloads(frames, sorted.keys, sorted.gradients, layout.width, DType::f32, member_.memory(), arena_);
   servers_->locked([&] {
     if (!idle()) fail(ErrorKind::usage, "psring_table_assign: psring_table_wait comes first");
-    servers_->client().send_rows(
-        [&](TableProtocol& protocol, Frames& out) { protocol.assign(number, frames, payloads.parts, out); });
+    rows_->assign(number, frames, payloads.parts);
     tables_[number].sends.push_back(std::move(payloads.memory));
   });
 }
@@ -326,9 +319,7 @@ bool Tables::list(std::size_t number, std::uint64_t& cursor, std::span<std::uint
   const auto ask = [&] {
     own.list_from = cursor;
     own.list_most = std::min({keys.size(), layout_.tables[number].most_keys, (std::size_t{1} << 20) / each + 1});
-    servers_->client().send_rows([&](TableProtocol& protocol, Frames& out) {
-      protocol.list(number, piece_of(number, cursor), *own.list_from, own.list_most, out);
-    });
+    rows_->list(number, piece_of(number, cursor), *own.list_from, own.list_most);
   };
   count = 0;
   return servers_->wait_until(
@@ -339,7 +330,7 @@ bool Tables::list(std::size_t number, std::uint64_t& cursor, std::span<std::uint
           ask();
         }
         if (keys.size() < own.list_most) fail(ErrorKind::usage, "psring_table_list: less room than in the call before");
-        const auto& answer = servers_->client().tables().listed(number);
+        const auto& answer = rows_->listed(number);
         if (!answer) return false;
         count = answer->size() / each;
         if (count > 0) {

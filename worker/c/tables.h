@@ -17,6 +17,7 @@
 #include <psring/common/proc/role.h>
 #include <psring/worker/c/rows.h>
 #include <psring/worker/c/server_access.h>
+#include <psring/worker/c/unpaired_rows.h>
 #include <psring/worker/exchange/tables/unique_keys.h>
 
 namespace psring::c {
@@ -97,6 +98,7 @@ class Tables {
   Arena& arena_;
   Layout layout_;
   std::optional<ServerAccess> servers_;  ///< from `start` on
+  std::optional<UnpairedRows> rows_;     ///< as well
   std::mutex opening_;                   ///< guards `add` of tables and `start`
   std::atomic<bool> started_{false};     ///< `start` has returned
   // Guarded by the servers' lock.

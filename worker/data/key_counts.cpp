@@ -2,8 +2,11 @@
 #include <tuple>
 #include <utility>
 
+#include <psring/common/net/row_flags.h>
 #include <psring/optim/rows/row_hash.h>
+#include <psring/optim/rows/table_rows.h>
 #include <psring/worker/data/key_counts.h>
+#include <psring/worker/tables/table_protocol.h>
 
 namespace psring::worker {
 namespace {
@@ -95,9 +98,9 @@ KeyCounts::KeyCounts(Run run)
   std::vector<std::size_t> sorted(run.tables.size());  // of rows, that are in order and different
   for (std::size_t table = 0; table < run.known.size(); ++table)
     for (const optim::RowAge& row : run.known[table]) rows[table].push_back({row.key, row.last, row.count});
-  pulled_.assign(run.tables.size(), std::vector<std::uint64_t>(run.workers * owners_));
+  moved_.assign(run.tables.size(), std::vector<Moved>(run.workers * owners_));
   const std::uint64_t batches = run.sampler.batches();
-  for (std::uint64_t step = run.first; step < run.last; ++step) {
+  for (std::uint64_t step = run.first; step < run.last + run.beyond; ++step) {
     if (step == run.first || step % batches == 0) run.sampler.begin_epoch(static_cast<std::uint32_t>(step / batches));
     for (std::size_t worker = 0; worker < run.workers; ++worker) {
       for (auto& keys : batch) keys.clear();
@@ -109,18 +112,26 @@ KeyCounts::KeyCounts(Run run)
         std::vector<std::uint64_t>& keys = batch[table];
         std::vector<Trained>& all = rows[table];
         const auto note = [&](std::uint64_t key) { all.push_back({key, static_cast<std::uint32_t>(step + 1), 1}); };
-        if (run.rules.counts()) std::ranges::for_each(keys, note);
+        const bool trains = step < run.last;
+        if (trains && run.rules.counts()) std::ranges::for_each(keys, note);
         sort_unique(keys);
-        if (!run.rules.counts()) std::ranges::for_each(keys, note);
-        for (std::size_t owner = 0; owner < owners_; ++owner)
-          pulled_[table][worker * owners_ + owner] +=
+        if (trains && !run.rules.counts()) std::ranges::for_each(keys, note);
+        Moved* const moved = &moved_[table][worker * owners_];
+        for (std::size_t owner = 0; owner < owners_; ++owner) {
+          const auto count =
               static_cast<std::uint64_t>(first_of(keys, owners_, owner + 1) - first_of(keys, owners_, owner));
+          moved[owner].trained += trains ? count : 0;
+          moved[owner].asked += count;
+        }
+        if (step > run.first && !run.exact.empty())
+          for (const RowFrame& frame : cut_rows(run.exact[table], owners_, keys, optim::key_bytes(run.rules.counts())))
+            moved[frame.owner].mark_bytes += net::mark_bytes(frame.rows.size());
         if (all.size() < 2 * sorted[table] + 65536) continue;
         keep_last(all);
         sorted[table] = all.size();
       }
     }
-    if (!run.rules.due(step + 1)) continue;
+    if (step >= run.last || !run.rules.due(step + 1)) continue;
     for (std::size_t table = 0; table < rows.size(); ++table) {
       keep_last(rows[table]);
       note_most(table, run.rules, rows[table]);
@@ -134,12 +145,6 @@ KeyCounts::KeyCounts(Run run)
     for (const Trained& row : rows[table])
       if (row.count >= run.rules.admit) keys_[table].push_back(row.key);
   }
-}
-
-std::uint64_t KeyCounts::pulled(std::size_t table, std::size_t worker) const {
-  std::uint64_t sum = 0;
-  for (std::size_t owner = 0; owner < owners_; ++owner) sum += pulled(table, worker, owner);
-  return sum;
 }
 
 std::span<const std::uint64_t> KeyCounts::keys(std::size_t table, std::size_t owner) const {

@@ -30,16 +30,21 @@ class KeyCounts {
     optim::RowRules rules = {};
     std::uint64_t first = 0;
     std::uint64_t last = 0;                              ///< steps [first, last)
+    std::uint64_t beyond = 0;                            ///< steps after these whose rows were pulled ahead
+    std::vector<TableLayout> exact = {};                 ///< rows ahead are answered in two parts; empty: in one
     std::vector<std::vector<optim::RowAge>> known = {};  ///< by table: the rows before step `first`
   };
   explicit KeyCounts(Run run);
 
   /// Different keys of a worker's batches at an owner, added up over the steps.
-  std::uint64_t pulled(std::size_t table, std::size_t worker, std::size_t owner) const {
-    return pulled_[table][worker * owners_ + owner];
+  struct Moved {
+    std::uint64_t trained = 0;     ///< their rows are pulled, and their gradients pushed
+    std::uint64_t asked = 0;       ///< with those of the steps beyond, whose rows are pulled
+    std::uint64_t mark_bytes = 0;  ///< that come with the rows of the steps ahead; see net::kAhead
+  };
+  const Moved& moved(std::size_t table, std::size_t worker, std::size_t owner) const {
+    return moved_[table][worker * owners_ + owner];
   }
-  /// The same of all owners.
-  std::uint64_t pulled(std::size_t table, std::size_t worker) const;
   /// The keys that have rows at the run's end, hashed, ascending.
   std::span<const std::uint64_t> keys(std::size_t table) const { return keys_[table]; }
   /// The part of these that an owner has.
@@ -63,9 +68,9 @@ class KeyCounts {
   void note_most(std::size_t table, const optim::RowRules& rules, const std::vector<Trained>& keys);
 
   std::size_t owners_;
-  std::vector<std::vector<std::uint64_t>> pulled_;  ///< by table: by worker, then by owner
-  std::vector<std::vector<std::uint64_t>> keys_;    ///< by table
-  std::vector<std::vector<Most>> most_;             ///< by table, then by owner
+  std::vector<std::vector<Moved>> moved_;         ///< by table: by worker, then by owner
+  std::vector<std::vector<std::uint64_t>> keys_;  ///< by table
+  std::vector<std::vector<Most>> most_;           ///< by table, then by owner
 };
 
 /// The number of keys in each map of a RowIndex that holds them.

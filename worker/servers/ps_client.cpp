@@ -154,16 +154,16 @@ void PsClient::push_pull(std::size_t unit, std::uint64_t step, ConstElements gra
   send([&] { return name_of(unit, step); });
 }
 
-void PsClient::pull_rows(std::size_t table, const RowKeys& keys, std::uint64_t version, Elements into, bool read) {
+void PsClient::pull_rows(std::size_t table, const RowKeys& keys, std::uint64_t version, Elements into, RowUse use) {
   const Busy busy(*this);
-  tables_.pull(table, keys, version, into, read, frames_);
+  tables_.pull(table, keys, version, into, use, frames_);
   send([&] { return fmt::format("the request for rows of '{}', step {}", layout().tables[table].name, version); });
 }
 
-void PsClient::push_rows(std::size_t table, ConstElements gradients) {
+void PsClient::push_rows(std::size_t table, std::uint64_t step, ConstElements gradients) {
   const Busy busy(*this);
-  tables_.push(table, gradients, frames_);
-  send([&] { return fmt::format("gradients of rows of '{}', step {}", layout().tables[table].name, step_); });
+  tables_.push(table, step, gradients, frames_);
+  send([&] { return fmt::format("gradients of rows of '{}', step {}", layout().tables[table].name, step); });
 }
 
 void PsClient::send_rows(const std::function<void(TableProtocol&, TableProtocol::Frames&)>& begin) {
@@ -172,9 +172,9 @@ void PsClient::send_rows(const std::function<void(TableProtocol&, TableProtocol:
   send([] { return std::string("keys and rows of tables"); });
 }
 
-void PsClient::wait_rows(std::size_t table) {
+void PsClient::wait_rows(std::size_t table, std::uint64_t version, RowUse use) {
   const Busy busy(*this);
-  wait_until([&] { return tables_.arrived(table); },
+  wait_until([&] { return tables_.arrived(table, version, use); },
              [&] { return fmt::format("rows of '{}', step {}", layout().tables[table].name, step_); });
 }
 

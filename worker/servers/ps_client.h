@@ -65,10 +65,9 @@ class PsClient {
   void push_pull(std::size_t unit, std::uint64_t step, ConstElements gradient, Elements into);
 
   /// Rows of a table; see TableProtocol.
-  void pull_rows(std::size_t table, const RowKeys& keys, std::uint64_t version, Elements into, bool read);
-  void push_rows(std::size_t table, ConstElements gradients);
-  bool rows_arrived(std::size_t table) const { return tables_.arrived(table); }
-  void wait_rows(std::size_t table);
+  void pull_rows(std::size_t table, const RowKeys& keys, std::uint64_t version, Elements into, RowUse use);
+  void push_rows(std::size_t table, std::uint64_t step, ConstElements gradients);
+  void wait_rows(std::size_t table, std::uint64_t version, RowUse use);
   void wait_rows_acknowledged(std::size_t table);
   /// Calls `begin`, and sends the frames that it adds.
   void send_rows(const std::function<void(TableProtocol&, TableProtocol::Frames&)>& begin);

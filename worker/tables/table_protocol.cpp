@@ -69,7 +69,24 @@ std::span<const std::byte> payload_of(const RowKeys& asked, Range rows) {
   return out;
 }
 
+/// Copies rows to the places whose marks are `set`, in order.
+void scatter(std::span<const std::byte> rows, std::span<const std::uint64_t> marks, bool set, std::span<std::byte> into,
+             std::size_t row_bytes) {
+  const std::byte* from = rows.data();
+  for (std::size_t row = 0; row * row_bytes < into.size(); ++row) {
+    if (((marks[row / 64] >> row % 64 & 1) != 0) != set) continue;
+    std::memcpy(into.data() + row * row_bytes, from, row_bytes);
+    from += row_bytes;
+  }
+}
+
 }  // namespace
+
+TableProtocol::TableProtocol(const Layout& layout, Mark mark)
+    : layout_(layout), mark_(std::move(mark)), tables_(layout.tables.size()) {
+  for (std::size_t table = 0; table < tables_.size(); ++table)
+    tables_[table].lanes.resize(1 + std::max<std::size_t>(2, layout.tables[table].lookahead + 1));
+}
 
 FrameHeader TableProtocol::header(std::size_t table, const RowFrame& frame, FrameType type,
                                   std::uint64_t version) const {
@@ -82,94 +99,54 @@ FrameHeader TableProtocol::header(std::size_t table, const RowFrame& frame, Fram
   return header;
 }
 
-TableProtocol::Lane& TableProtocol::lane(std::size_t table, std::uint8_t flags, std::uint64_t version) {
-  return tables_[table].lanes[(flags & net::kUnpaired) != 0 ? 1 + version % 2 : 0];
-}
-
-void TableProtocol::pull(std::size_t table, const RowKeys& asked, std::uint64_t version, Elements into, bool read,
+void TableProtocol::pull(std::size_t table, const RowKeys& asked, std::uint64_t version, Elements into, RowUse use,
                          Frames& out) {
-  ask(table, asked, version, into, read ? FrameHeader::kStartUp : std::uint8_t{0}, out);
-}
-
-void TableProtocol::fetch(std::size_t table, std::span<const std::uint64_t> keys, std::uint64_t version, Elements into,
-                          Frames& out) {
-  ask(table, {.keys = keys}, version, into, net::kUnpaired, out);
+  constexpr std::uint8_t kFlags[] = {0, net::kAhead, FrameHeader::kStartUp};
+  ask(table, asked, version, into, kFlags[static_cast<std::size_t>(use)], out);
 }
 
 void TableProtocol::ask(std::size_t number, const RowKeys& asked, std::uint64_t version, Elements into,
                         std::uint8_t flags, Frames& out) {
-  const std::span<const std::uint64_t> keys = asked.keys;
+  const TableLayout& layout = layout_.tables[number];
   Table& table = tables_[number];
-  Lane& own = lane(number, flags, version);
-  const std::size_t width = layout_.tables[number].width;
-  check(own.missing == 0 && into.size() == keys.size() * width, "rows of a table are pulled twice at once");
+  Lane& own = table.lanes[lane_of(number, version, (flags & FrameHeader::kStartUp) != 0)];
+  check(own.missing == 0 && into.size() == asked.keys.size() * layout.width,
+        "rows of a table are pulled twice at once");
   own.into = into;
   own.version = version;
   own.parts.clear();
-  for (const RowFrame& frame :
-       cut_rows(layout_.tables[number], layout_.owners, keys, optim::key_bytes(!asked.counts.empty()))) {
-    own.parts.push_back({frame, true});
+  const bool reads = (flags & (FrameHeader::kStartUp | net::kUnpaired)) != 0;
+  const bool ahead = (flags & net::kAhead) != 0;
+  for (const RowFrame& frame : cut_rows(layout, layout_.owners, asked.keys, optim::key_bytes(!asked.counts.empty()))) {
+    const Range rows = frame.rows;
+    own.parts.push_back({.frame = frame, .waiting = true, .ahead = ahead, .marks = {}});
     FrameHeader head = header(number, frame, FrameType::rows_pull, version);
     head.flags = flags;
-    if (flags != 0) head.step = table.reads;
-    head.micro = static_cast<std::uint32_t>(frame.rows.size() * width);
-    const Elements place = into.subspan(frame.rows.begin * width, frame.rows.size() * width);
-    head.dest = mark_ && !place.empty() ? mark_(place.data()) : 0;
-    out.push_back({{net::Role::server, static_cast<std::uint32_t>(frame.owner)}, head, payload_of(asked, frame.rows)});
+    if (reads) head.step = table.reads;
+    const std::size_t bytes = rows.size() * layout.row_bytes() + (ahead ? net::mark_bytes(rows.size()) : 0);
+    head.micro = static_cast<std::uint32_t>(bytes / size_bytes(layout.type));
+    const std::byte* const place = ahead ? asked.landing.data() + rows.begin * (layout.row_bytes() + 8)
+                                         : into.subspan(rows.begin * layout.width, 0).data();
+    head.dest = mark_ && bytes > 0 ? mark_(place) : 0;
+    out.push_back({{net::Role::server, static_cast<std::uint32_t>(frame.owner)}, head, payload_of(asked, rows)});
   }
   own.missing = own.parts.size();
-  if (flags != 0) ++table.reads;
+  if (reads) ++table.reads;
 }
 
-void TableProtocol::push(std::size_t number, ConstElements gradients, Frames& out) {
+void TableProtocol::push(std::size_t number, std::uint64_t step, ConstElements gradients, Frames& out) {
   Table& table = tables_[number];
-  const Lane& pulled = table.lanes[0];
+  const Lane& pulled = table.lanes[lane_of(number, step, false)];
   const std::size_t width = layout_.tables[number].width;
-  check(pulled.missing == 0, "gradients of rows that are not here");
+  check(pulled.missing == 0 && pulled.version == step, "gradients of rows that are not here");
   for (const Part& part : pulled.parts) {
-    FrameHeader head = header(number, part.frame, FrameType::rows_push, pulled.version);
+    FrameHeader head = header(number, part.frame, FrameType::rows_push, step);
     head.flags = FrameHeader::kWantAck;
     ++table.unacknowledged;
     out.push_back({{net::Role::server, static_cast<std::uint32_t>(part.frame.owner)},
                    head,
                    gradients.subspan(part.frame.rows.begin * width, part.frame.rows.size() * width).bytes()});
   }
-}
-
-void TableProtocol::push_keyed(std::size_t number, std::span<const RowFrame> frames,
-                               std::span<const std::span<const std::byte>> payloads, std::uint64_t step, float lr,
-                               Frames& out) {
-  for (std::size_t i = 0; i < frames.size(); ++i) {
-    FrameHeader head = header(number, frames[i], FrameType::rows_push, step);
-    head.flags = FrameHeader::kWantAck | net::kUnpaired;
-    head.micro = std::bit_cast<std::uint32_t>(lr);
-    ++tables_[number].unacknowledged;
-    out.push_back({{net::Role::server, static_cast<std::uint32_t>(frames[i].owner)}, head, payloads[i]});
-  }
-}
-
-void TableProtocol::assign(std::size_t number, std::span<const RowFrame> frames,
-                           std::span<const std::span<const std::byte>> payloads, Frames& out) {
-  for (std::size_t i = 0; i < frames.size(); ++i) {
-    FrameHeader head = header(number, frames[i], FrameType::rows_push, 0);
-    head.dtype = DType::f32;
-    head.flags = FrameHeader::kWantAck | net::kUnpaired | FrameHeader::kStartUp;
-    ++tables_[number].unacknowledged;
-    out.push_back({{net::Role::server, static_cast<std::uint32_t>(frames[i].owner)}, head, payloads[i]});
-  }
-}
-
-void TableProtocol::list(std::size_t number, const RowFrame& piece, const std::uint64_t& first, std::size_t most,
-                         Frames& out) {
-  Table& table = tables_[number];
-  FrameHeader head = header(number, piece, FrameType::rows_pull, 0);
-  head.dtype = DType::f32;
-  head.flags = net::kListed | FrameHeader::kStartUp;
-  head.micro = static_cast<std::uint32_t>(most);
-  table.list_bytes = most * (sizeof(std::uint64_t) + layout_.tables[number].width * sizeof(float));
-  table.listed.reset();
-  out.push_back(
-      {{net::Role::server, static_cast<std::uint32_t>(piece.owner)}, head, std::as_bytes(std::span(&first, 1))});
 }
 
 void TableProtocol::on_message(const net::Message& message) {
@@ -191,26 +168,42 @@ void TableProtocol::on_message(const net::Message& message) {
     return;
   }
   const TableLayout& layout = layout_.tables[number];
-  if (is_listed(header)) {
-    const std::size_t each = sizeof(std::uint64_t) + layout.width * sizeof(float);
-    if (table.list_bytes < message.payload.size() || message.payload.size() % each != 0 || table.listed)
-      refuse("sent a list that was not asked for, of");
-    table.listed.emplace(message.payload.begin(), message.payload.end());
-    return;
-  }
-  Lane& own = lane(number, header.flags, header.version);
+  if (is_listed(header) && listener_) return listener_(number, message.payload);
+  Lane& own = table.lanes[lane_of(number, header.version, (header.flags & FrameHeader::kStartUp) != 0)];
   const auto part =
       std::ranges::lower_bound(own.parts, header.begin, {}, [](const Part& p) { return p.frame.buckets.begin; });
+  const bool first = is_ahead(header);  // of two parts
   if (part == own.parts.end() || part->frame.buckets != header.range() || part->frame.owner != header.sender_rank ||
-      !part->waiting)
+      !part->waiting || (first && !part->ahead))
     refuse("sent rows that were not asked for, of");
   const std::size_t rows = part->frame.rows.size();
-  if (header.dtype != layout.type || header.version != own.version ||
-      message.payload.size() != rows * layout.row_bytes())
+  const std::size_t marks = first ? net::mark_bytes(rows) : 0;
+  if (header.dtype != layout.type || header.version != own.version || message.payload.size() < marks)
+    refuse("sent other rows than it was asked for, of");
+  if (part->ahead && !first && message.payload.empty() &&
+      !part->last_came) {  // an outbox prefers frames without payload
+    part->last_came = true;
+    return;
+  }
+  if (first) {
+    part->ahead = false;
+    part->marks.resize(marks / sizeof(std::uint64_t));
+    if (marks > 0) std::memcpy(part->marks.data(), message.payload.data(), marks);
+    for (const std::uint64_t word : part->marks) part->landed += static_cast<std::size_t>(std::popcount(word));
+  } else if (part->ahead) {
+    refuse("sent the second part of rows before the first, of");
+  }
+  const std::size_t here = first ? part->landed : rows - part->landed;
+  if (part->landed > rows || (rows % 64 != 0 && first && part->marks.back() >> rows % 64 != 0) ||
+      message.payload.size() != marks + here * layout.row_bytes())
     refuse("sent other rows than it was asked for, of");
   const Elements into = own.into.subspan(part->frame.rows.begin * layout.width, rows * layout.width);
-  if (rows > 0 && message.payload.data() != into.data())
+  if (!part->marks.empty())
+    scatter(message.payload.subspan(marks), part->marks, first, into.bytes(), layout.row_bytes());
+  else if (rows > 0 && message.payload.data() != into.data())
     std::memcpy(into.data(), message.payload.data(), message.payload.size());
+  if (first && !part->last_came) return;
+  if (part->last_came && part->landed != rows) refuse("sent other rows than it was asked for, of");
   part->waiting = false;
   --own.missing;
 }

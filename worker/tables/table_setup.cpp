@@ -57,6 +57,7 @@ void check_without_tables(const JobOptions& job) {
   refuse(job.table_rows != plain.table_rows, "--table-rows " + job.table_rows);
   refuse(job.table_sweep != plain.table_sweep, fmt::format("--table-sweep {}", job.table_sweep));
   refuse(job.table_consistency != plain.table_consistency, "--table-consistency " + job.table_consistency);
+  refuse(job.table_lookahead != plain.table_lookahead, fmt::format("--table-lookahead {}", job.table_lookahead));
 }
 
 }  // namespace
@@ -88,6 +89,8 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
        "workers average dense gradients; --table-consistency says it of rows"},
       {each_push && !each_push_of_rows, "--table-consistency " + job.table_consistency,
        "with --consistency " + job.consistency + " workers do not wait for each other"},
+      {!each_push_of_rows && job.table_lookahead > 1, fmt::format("--table-lookahead {}", job.table_lookahead),
+       "under bsp the rows of one step ahead are known"},
       {each_push_of_rows && (rules.sweeps() || rules.admits()), "--table-consistency " + job.row_consistency(),
        "--table-admit, --table-ttl and --table-rows count the steps of all workers"},
       {!rules.sweeps() && job.table_sweep != plain.table_sweep, fmt::format("--table-sweep {}", job.table_sweep),
@@ -182,7 +185,8 @@ std::vector<TableLayout> table_layouts(const JobOptions& job, const Model& model
                        .type = parse_dtype("--table-type", job.table_type),
                        .init = init,
                        .most_keys = job.batch_per_worker() * keys.most_keys(table),
-                       .most_bags = job.batch_per_worker() * spec.features.size()};
+                       .most_bags = job.batch_per_worker() * spec.features.size(),
+                       .lookahead = job.table_lookahead};
     layout.pieces =
         row_rules(job).sweeps() || row_rules(job).admits()
             ? 1

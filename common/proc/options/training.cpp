@@ -231,6 +231,15 @@ constexpr Option kTables[] = {
      .exchange_only = true,
      .standard = "",
      .in_programs = InPrograms::no},
+    {.name = "table-lookahead",
+     .value = "STEPS",
+     .help = "the rows of so many next steps are pulled ahead; exact under bsp, where 1 is the most",
+     .form = Form::whole,
+     .field = &JobOptions::table_lookahead,
+     .check = AtMost{kMostLookahead},
+     .needs = {{{Feature::servers, "has no servers: its rows are in its process"}}},
+     .exchange_only = true,
+     .in_programs = InPrograms::no},
 };
 
 constexpr Option kPrecision[] = {

@@ -61,13 +61,13 @@ class Tables(ProgramTest):
 
     def test_compare(self):
         result = self.run_program("psring", "compare", "--strategies", "single,ps,ps-colocated,hybrid,hybrid-colocated", "--workers", 3, "--servers", "1,2", *JOB,
-                                  "--table-type", "bf16", "--accumulate", 2, "--out", "cmp")
+                                  "--table-type", "bf16", "--accumulate", 2, "--table-lookahead", "0,1", "--out", "cmp")
         self.assert_done(result)
         self.assertRegex(result.out, r"equal +auc +bound by")
         self.assertIn("auc: the model's own metric over the test samples.", result.out)
         table = re.search(r"\nstrategy .*\n-+\n((?:.+\n)+?)cluster:", result.out)[1].splitlines()
         rows = [line for line in table if line.startswith(("ps", "hybrid"))]
-        self.assertEqual(len(rows), 8, result.out)
+        self.assertEqual(len(rows), 16, result.out)
         for row in rows:
             self.assertIn(" = ", row + " ", result.out)
             self.assertNotIn("✗", row)
@@ -180,7 +180,8 @@ class Tables(ProgramTest):
         self.assert_refused(self.train(*three, *JOB, "--resume", saved), 3, f"{shard}: damaged")
 
     def test_a_run_that_was_interrupted(self):
-        job = ["--strategy", "ps", "--workers", 2, "--servers", 2, *JOB[:6], "--steps", 4000, *JOB[8:], "--checkpoint-every", 20]
+        job = ["--strategy", "ps", "--workers", 2, "--servers", 2, *JOB[:6], "--steps", 4000, *JOB[8:], "--checkpoint-every", 20,
+               "--table-lookahead", 1]
         started = self.start("psring", "train", *job, "--out", "run")
         until(lambda: started.poll() is not None or list((self.folder / "run" / "checkpoints").glob("step-*[0-9]")), "no checkpoint")
         started.send_signal(signal.SIGINT)
@@ -214,9 +215,10 @@ class Tables(ProgramTest):
 
     def test_frames_that_are_lost_doubled_overtaken_and_changed(self):
         frames = " ".join(f"{kind}:{role}:*=5%" for kind in ("drop", "duplicate", "reorder", "corrupt") for role in ("worker", "server"))
-        for flags, wanted in self.all_rules():
+        for number, (flags, wanted) in enumerate(self.all_rules()):
             for strategy in ("ps", "hybrid"):
-                self.survives(flags, wanted, "--strategy", strategy, "--servers", 2, "--fault", frames)
+                ahead = ["--table-lookahead", (number + number // 2) % 2]
+                self.survives(flags, wanted, "--strategy", strategy, "--servers", 2, *ahead, "--fault", frames)
         self.survives(flags, wanted, "--strategy", "ps-colocated", "--fault", "slow:worker:1=2x")
         self.assert_refused(self.train("--strategy", "ps-colocated", "--workers", 2, *JOB, "--fault", "drop:worker:0=1%"), 2, "no frames are sent")
 
@@ -224,7 +226,8 @@ class Tables(ProgramTest):
         ps = ["--strategy", "ps", "--servers", 2, "--max-restarts", 3, "--heartbeat-timeout", 2]
         saves = ["--checkpoint-every", 3, "--max-restarts", 3, "--heartbeat-timeout", 2]
         hybrid = ["--strategy", "hybrid", *ps[2:]]
-        for flags, wanted in self.all_rules():
+        for number, (rules, wanted) in enumerate(self.all_rules()):
+            flags = [*rules, "--table-lookahead", (number + number // 2) % 2]
             for strategy in (ps, hybrid):
                 result = self.survives(flags, wanted, *strategy, "--replicas", 1, "--fault", "kill:server:0@step=3 kill:worker:1@step=5")
                 self.assertIn("the replica of server 0 takes its place", result.out)

@@ -23,7 +23,7 @@ LocalTables::LocalTables(const Plan& plan, const World& world) : plan_(plan) {
                                                        world.memory));
     auto& own = batches_.emplace_back();
     for (std::size_t worker = 0; worker < plan.job.virtual_workers; ++worker)
-      own.push_back(std::make_unique<TableBatch>(tables[table], world, row_rules(plan.job).counts()));
+      own.push_back(std::make_unique<TableBatch>(tables[table], world, row_rules(plan.job).counts(), false));
     gradients_.emplace_back(plan.job.virtual_workers);
   }
 }
@@ -83,7 +83,7 @@ void LocalTables::predict(const KeyCounts& counts, Prediction& sum) const {
   for (TableId table = 0; table < rows_.size(); ++table) {
     const TableLayout& layout = plan_.layout.tables[table];
     for (std::size_t worker = 0; worker < plan_.job.virtual_workers; ++worker)
-      TableBatch::predict(layout, row_rules(plan_.job).counts(), sum);
+      TableBatch::predict(layout, row_rules(plan_.job).counts(), false, sum);
     for (const auto& [category, bytes] : row_memory(layout, *plan_.rows.rule, counts.most(table, 0)))
       sum.worker_memory[category] += bytes;
   }

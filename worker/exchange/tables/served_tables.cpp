@@ -15,11 +15,10 @@
 namespace psring::worker {
 namespace {
 
-constexpr std::size_t kBatches = 2;
+/// All workers see each version of the rows.
+bool is_exact(const Plan& plan) { return plan.job.row_consistency() == "bsp"; }
 
 /// Tables at servers. A batch's rows are pulled by their keys; their gradients are pushed in the same order.
-/// Batches take turns in two memories: servers read the gradients of a step where they lie, until its rows in the next
-/// version have come.
 class ServedTables final : public Tables {
  public:
   ServedTables(const Plan& plan, const World& world, bool opens);
@@ -27,6 +26,8 @@ class ServedTables final : public Tables {
   void start() override;
 
   void fetch(std::span<const KeyBatch> keys, Step step, std::size_t virtual_worker, RowUse use) override;
+  void fetch_ahead(std::span<const KeyBatch> keys, Step step) override;
+  bool begin(Step step) override;
   TableView view(TableId table, Range bags) override { return batch(table).view(bags); }
   void acquire(TableId table) override;
   void grad_ready(TableId table) override;
@@ -43,14 +44,19 @@ class ServedTables final : public Tables {
   void predict(const KeyCounts& counts, Prediction& sum) const override;
 
  private:
-  TableBatch& batch(TableId table) { return *batches_[table][turn_]; }
+  TableBatch& batch(TableId table, std::uint64_t turn) { return *batches_[table][turn % batches_[table].size()]; }
+  TableBatch& batch(TableId table) { return batch(table, turn_); }
+  void pull(std::span<const KeyBatch> keys, std::uint64_t turn, std::uint64_t version, RowUse use);
   void wait(const auto& what);
 
   const Plan& plan_;
   const World& world_;
   const bool opens_;
   std::vector<std::vector<std::unique_ptr<TableBatch>>> batches_;  ///< by table
-  std::size_t turn_ = 0;
+  std::uint64_t turn_ = 0;                                         ///< of the batch that was fetched last
+  std::uint64_t version_ = 0;
+  RowUse use_ = RowUse::read;
+  Range ahead_;  ///< steps whose rows are on their way
   bool left_ = false;
   Nanoseconds waited_{0};
 };
@@ -60,8 +66,8 @@ ServedTables::ServedTables(const Plan& plan, const World& world, bool opens)
   check(world.client != nullptr, "tables at servers need servers");
   for (const TableLayout& table : plan.layout.tables) {
     auto& own = batches_.emplace_back();
-    for (std::size_t i = 0; i < kBatches; ++i)
-      own.push_back(std::make_unique<TableBatch>(table, world, row_rules(plan.job).counts()));
+    for (std::size_t i = 0; i < batches_of(table); ++i)
+      own.push_back(std::make_unique<TableBatch>(table, world, row_rules(plan.job).counts(), is_exact(plan)));
   }
 }
 
@@ -69,14 +75,35 @@ void ServedTables::start() {
   if (opens_) world_.client->open(plan_.job.seed);
 }
 
-/// The rows of the batch before have come, so that servers have taken the gradients in the memory that is used again.
+/// A step's rows have come before those of the step after it are asked for, so that servers have taken the gradients in
+/// the memory that is used again: a step's, or one beside those of the last step and the steps ahead.
 void ServedTables::fetch(std::span<const KeyBatch> keys, Step step, std::size_t /*virtual_worker*/, RowUse use) {
-  turn_ = (turn_ + 1) % kBatches;
+  turn_ = step.index + (use == RowUse::read ? plan_.job.table_lookahead : 0);
+  version_ = left_ ? kFinalVersion : step.index;
+  use_ = use;
+  if (use != RowUse::read) ahead_ = {step.index + 1, step.index + 1};
+  pull(keys, turn_, version_, use);
+}
+
+void ServedTables::fetch_ahead(std::span<const KeyBatch> keys, Step step) {
+  check(step.index == ahead_.end, "rows of step {} are pulled where those of step {} are due", step.index, ahead_.end);
+  ++ahead_.end;
+  pull(keys, step.index, step.index, is_exact(plan_) ? RowUse::ahead : RowUse::train);
+}
+
+bool ServedTables::begin(Step step) {
+  if (ahead_.empty() || step.index != ahead_.begin) return false;
+  ++ahead_.begin;
+  turn_ = version_ = step.index;
+  use_ = RowUse::train;
+  return true;
+}
+
+void ServedTables::pull(std::span<const KeyBatch> keys, std::uint64_t turn, std::uint64_t version, RowUse use) {
   for (TableId table = 0; table < keys.size(); ++table) {
-    TableBatch& own = batch(table);
+    TableBatch& own = batch(table, turn);
     own.take(keys[table], use);
-    world_.client->pull_rows(table, own.row_keys(), left_ ? kFinalVersion : step.index, own.rows(),
-                             use == RowUse::read);
+    world_.client->pull_rows(table, own.row_keys(), version, own.rows(), use);
   }
 }
 
@@ -87,14 +114,19 @@ void ServedTables::wait(const auto& what) {
 }
 
 void ServedTables::acquire(TableId table) {
-  if (!world_.client->rows_arrived(table)) wait([&] { world_.client->wait_rows(table); });
+  wait([&] { world_.client->wait_rows(table, version_, use_); });
   batch(table).arrived();
 }
 
-void ServedTables::grad_ready(TableId table) { world_.client->push_rows(table, batch(table).gradients()); }
+void ServedTables::grad_ready(TableId table) { world_.client->push_rows(table, version_, batch(table).gradients()); }
 
+/// Rows that were pulled ahead come into this worker's memory: they are waited for, whether their step begins or not.
 void ServedTables::quiesce() {
-  for (TableId table = 0; table < batches_.size(); ++table) wait([&] { world_.client->wait_rows_acknowledged(table); });
+  for (TableId table = 0; table < batches_.size(); ++table) {
+    wait([&] { world_.client->wait_rows_acknowledged(table); });
+    for (std::uint64_t step = ahead_.begin; step < ahead_.end; ++step)
+      wait([&] { world_.client->wait_rows(table, step, RowUse::train); });
+  }
 }
 
 /// With units under ssp or asp, the servers know already.
@@ -117,10 +149,10 @@ std::optional<std::uint64_t> answer_bytes(const Plan& plan, TableId table, const
                                           std::size_t server) {
   if (!only_sockets(plan.job)) return plan.place.one_host ? std::optional<std::uint64_t>(0) : std::nullopt;
   for (std::size_t worker = 0; worker < plan.workers; ++worker)
-    if (counts.pulled(table, worker, server) == 0) return std::nullopt;
+    if (counts.moved(table, worker, server).trained == 0) return std::nullopt;
   const TableLayout& layout = plan.layout.tables[table];
   const std::size_t far = plan.workers - (server >= plan.job.standalone_servers() ? 1 : 0);  // one is in its process
-  return far * layout.most_keys * layout.row_bytes();
+  return far * (1 + layout.lookahead) * optim::answer_bytes(layout, is_exact(plan));
 }
 
 }  // namespace
@@ -142,23 +174,24 @@ void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
   bool known = sum.server_memory.empty() || sum.server_memory.contains(Category::communication);
   for (TableId table = 0; table < batches_.size(); ++table) {
     const TableLayout& layout = plan_.layout.tables[table];
-    const std::uint64_t asked = optim::key_bytes(counted) + layout.row_bytes();  // the key, and later its gradient
     for (std::size_t worker = 0; worker < plan_.workers; ++worker)
       for (std::size_t server = 0; server < counts.owners(); ++server) {
         if (plan_.job.server_in(worker) == server) continue;  // within a process nothing is sent
-        const std::uint64_t rows = counts.pulled(table, worker, server);
+        const KeyCounts::Moved keys = counts.moved(table, worker, server);
+        const std::uint64_t sent = keys.asked * optim::key_bytes(counted) + keys.trained * layout.row_bytes();
+        const std::uint64_t answered = keys.asked * layout.row_bytes() + keys.mark_bytes;
         if (worker == plan_.data_rank.value) {
-          sum.run_sends += rows * asked;
-          sum.run_receives += rows * layout.row_bytes();
+          sum.run_sends += sent;
+          sum.run_receives += answered;
         }
         if (plan_.job.server_in(plan_.data_rank.value) == server) {
-          sum.run_own_server_receives += rows * asked;
-          sum.run_own_server_sends += rows * layout.row_bytes();
+          sum.run_own_server_receives += sent;
+          sum.run_own_server_sends += answered;
         }
-        sum.run_server_receives += rows * asked;
-        sum.run_server_sends += rows * layout.row_bytes();
+        sum.run_server_receives += sent;
+        sum.run_server_sends += answered;
       }
-    for (std::size_t i = 0; i < kBatches; ++i) TableBatch::predict(layout, counted, sum);
+    for (std::size_t i = 0; i < batches_of(layout); ++i) TableBatch::predict(layout, counted, is_exact(plan_), sum);
     for (std::size_t owner = 0; owner < servers.size(); ++owner) {
       for (const auto& [category, bytes] : row_memory(layout, *plan_.rows.rule, counts.most(table, owner)))
         servers[owner][category] += bytes;
@@ -167,7 +200,7 @@ void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
       const std::optional<std::uint64_t> answers = answer_bytes(plan_, table, counts, owner);
       known = known && answers.has_value();
       servers[owner][Category::communication] +=
-          optim::key_list_bytes(layout, plan_.workers, counted) + answers.value_or(0);
+          optim::key_list_bytes(layout, plan_.workers, counted, is_exact(plan_)) + answers.value_or(0);
     }
   }
   const auto total = [](const auto& memory) {
@@ -186,6 +219,6 @@ std::unique_ptr<Tables> make_served_tables(const Plan& plan, const World& world,
   return std::make_unique<ServedTables>(plan, world, opens);
 }
 
-std::size_t lent_bytes(const TableLayout& table) { return kBatches * TableBatch::lent_bytes(table); }
+std::size_t lent_bytes(const TableLayout& table) { return batches_of(table) * TableBatch::lent_bytes(table); }
 
 }  // namespace psring::worker

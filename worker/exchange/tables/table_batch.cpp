@@ -9,12 +9,13 @@ namespace {
 
 /// Bytes of the parts for a batch of the most keys.
 struct Sizes {
-  explicit Sizes(const TableLayout& layout, bool counted = true)
+  Sizes(const TableLayout& layout, bool counted, bool exact)
       : counts(counted ? layout.most_keys * sizeof(std::uint32_t) : 0),
         with_counts(counted ? layout.most_keys * optim::key_bytes(true) : 0),
         keys(layout.most_keys * sizeof(std::uint64_t)),
         lookups(layout.most_keys * sizeof(std::uint32_t)),
         offsets((layout.most_bags + 1) * sizeof(std::uint32_t)),
+        landing(exact && layout.lookahead > 0 ? optim::answer_bytes(layout, true) : 0),
         rows(layout.most_keys * layout.row_bytes()),
         wide(layout.type == DType::f32 ? 0 : layout.most_keys * layout.width * sizeof(float)) {}
   std::size_t counts;
@@ -22,6 +23,7 @@ struct Sizes {
   std::size_t keys;
   std::size_t lookups;
   std::size_t offsets;
+  std::size_t landing;
   std::size_t rows;
   std::size_t wide;
 };
@@ -41,15 +43,16 @@ TrainedBatches sum_of_trained(std::span<const std::unique_ptr<TableBatch>> batch
   return sum;
 }
 
-TableBatch::TableBatch(const TableLayout& layout, const World& world, bool counts)
+TableBatch::TableBatch(const TableLayout& layout, const World& world, bool counts, bool exact)
     : layout_(layout), memory_(world.memory), unique_(layout.most_keys) {
   memory_.book(Category::communication, UniqueKeys::size_bytes(layout.most_keys));
-  const Sizes sizes(layout, counts);
+  const Sizes sizes(layout, counts, exact);
   counts_ = world.buffer(sizes.counts, Category::communication, nullptr);
   with_counts_ = world.buffer(sizes.with_counts, Category::communication);
   keys_ = world.buffer(sizes.keys, Category::communication);
   lookups_ = world.buffer(sizes.lookups, Category::communication, nullptr);
   offsets_ = world.buffer(sizes.offsets, Category::communication, nullptr);
+  landing_ = world.buffer(sizes.landing, Category::communication);
   rows_ = world.buffer(sizes.rows, Category::parameters);
   gradients_ = world.buffer(sizes.rows, Category::gradients);
   wide_rows_ = world.buffer(sizes.wide, Category::parameters, nullptr);
@@ -58,17 +61,18 @@ TableBatch::TableBatch(const TableLayout& layout, const World& world, bool count
 
 TableBatch::~TableBatch() { memory_.release(Category::communication, UniqueKeys::size_bytes(layout_.most_keys)); }
 
-void TableBatch::predict(const TableLayout& layout, bool counts, Prediction& sum) {
-  const Sizes sizes(layout, counts);
+void TableBatch::predict(const TableLayout& layout, bool counts, bool exact, Prediction& sum) {
+  const Sizes sizes(layout, counts, exact);
   sum.worker_memory[Category::communication] += sizes.counts + sizes.with_counts + sizes.keys + sizes.lookups +
-                                                sizes.offsets + UniqueKeys::size_bytes(layout.most_keys);
+                                                sizes.offsets + sizes.landing +
+                                                UniqueKeys::size_bytes(layout.most_keys);
   sum.worker_memory[Category::parameters] += sizes.rows + sizes.wide;
   sum.worker_memory[Category::gradients] += sizes.rows + sizes.wide;
 }
 
 std::size_t TableBatch::lent_bytes(const TableLayout& layout) {
-  const Sizes sizes(layout);
-  return sizes.with_counts + sizes.keys + 2 * sizes.rows + 5 * Arena::kAlignment;
+  const Sizes sizes(layout, true, true);
+  return sizes.with_counts + sizes.keys + sizes.landing + 2 * sizes.rows + 6 * Arena::kAlignment;
 }
 
 void TableBatch::take(const KeyBatch& keys, RowUse use) {
@@ -78,14 +82,14 @@ void TableBatch::take(const KeyBatch& keys, RowUse use) {
   bags_ = keys.offsets.size() - 1;
   std::copy(keys.offsets.begin(), keys.offsets.end(), offsets_.as<std::uint32_t>().begin());
   count_ = unique_.find(keys.lookups, keys_.as<std::uint64_t>(), lookups_.as<std::uint32_t>());
-  if (use == RowUse::train) add(trained_, {1, keys.lookups.size(), count_, count_});
+  lookups_taken_ = keys.lookups.size();
   if (counts_.size_bytes() > 0) {
     const std::span<std::uint32_t> counts = counts_.as<std::uint32_t>();
     std::fill_n(counts.begin(), count_, 0U);
     for (const std::uint32_t place : lookups_.as<std::uint32_t>().first(keys.lookups.size())) ++counts[place];
   }
   const std::span<float> gradients = (narrow() ? wide_gradients_ : gradients_).as<float>();
-  std::fill_n(gradients.begin(), use == RowUse::train ? values() : 0, 0.0F);
+  std::fill_n(gradients.begin(), use != RowUse::read ? values() : 0, 0.0F);
 }
 
 std::span<const std::uint64_t> TableBatch::keys() const { return keys_.as<std::uint64_t>().first(count_); }
@@ -106,12 +110,13 @@ TableView TableBatch::view(Range bags) {
   float* const rows = (narrow() ? wide_rows_ : rows_).as<float>().data();
   float* const gradients = (narrow() ? wide_gradients_ : gradients_).as<float>().data();
   return {.rows = {rows, count_, layout_.width},
-          .gradients = {use_ == RowUse::train ? gradients : nullptr, count_, layout_.width},
+          .gradients = {use_ != RowUse::read ? gradients : nullptr, count_, layout_.width},
           .offsets = std::span<const std::uint32_t>(offsets_.as<std::uint32_t>()).subspan(bags.begin, bags.size() + 1),
           .lookups = lookups_.as<std::uint32_t>()};
 }
 
 ConstElements TableBatch::gradients() {
+  add(trained_, {1, lookups_taken_, count_, count_});
   const Elements travel = gradients_.elements(layout_.type).subspan(0, values());
   if (narrow()) psring::narrow(wide_gradients_.as<float>().first(values()), travel);
   return travel;

@@ -17,30 +17,30 @@ namespace psring::worker {
 /// largest batch. What travels lies in the arena that servers of the host map.
 class TableBatch {
  public:
-  /// `counts`: it counts the occurrences of keys. REQUIRES: layout and world outlive it.
-  TableBatch(const TableLayout& layout, const World& world, bool counts);
+  /// `counts`: it counts the occurrences of keys. `exact`: rows that are pulled ahead come in two parts (net::kAhead).
+  /// REQUIRES: layout and world outlive it.
+  TableBatch(const TableLayout& layout, const World& world, bool counts, bool exact);
   TableBatch(const TableBatch&) = delete;
   TableBatch& operator=(const TableBatch&) = delete;
   ~TableBatch();
   /// The bytes that it books, by category.
-  static void predict(const TableLayout& layout, bool counts, Prediction& sum);
+  static void predict(const TableLayout& layout, bool counts, bool exact, Prediction& sum);
   /// The bytes of an arena that it takes.
   static std::size_t lent_bytes(const TableLayout& layout);
 
   /// Takes the keys of a batch, and clears the gradients.
   void take(const KeyBatch& keys, RowUse use);
-  RowUse use() const { return use_; }
   const TrainedBatches& trained() const { return trained_; }
   /// The different keys, ascending.
   std::span<const std::uint64_t> keys() const;
   /// Their occurrences; empty if nobody counts them, or for reading.
   std::span<const std::uint32_t> counts() const;
-  RowKeys row_keys() { return {keys(), counts(), with_counts_.bytes()}; }
+  RowKeys row_keys() { return {keys(), counts(), with_counts_.bytes(), landing_.bytes()}; }
   /// Their rows, in the type that travels, for whoever brings them here; `arrived` makes them readable.
   Elements rows();
   void arrived();
   TableView view(Range bags);
-  /// The rows' gradients, rounded to the type that travels.
+  /// The rows' gradients, rounded to the type that travels. REQUIRES: called once for each batch that is trained.
   ConstElements gradients();
 
  private:
@@ -55,16 +55,21 @@ class TableBatch {
   Buffer with_counts_;  ///< as well: keys and counts as they travel
   Buffer lookups_;
   Buffer offsets_;
+  Buffer landing_;         ///< for rows that come in two parts; empty if they do not
   Buffer rows_;            ///< in the type that travels
   Buffer gradients_;       ///< as well
   Buffer wide_rows_;       ///< in f32; empty if rows travel in f32
   Buffer wide_gradients_;  ///< as well
   std::size_t count_ = 0;  ///< of different keys
+  std::size_t lookups_taken_ = 0;
   std::size_t bags_ = 0;
   RowUse use_ = RowUse::train;
   TrainedBatches trained_;
 };
 
+/// Returns the batches that take turns at a worker: servers read the gradients of a step where they lie, until its rows
+/// in the next version have come.
+constexpr std::size_t batches_of(const TableLayout& layout) { return 2 + layout.lookahead; }
 /// Returns the sum over the batches of one table.
 TrainedBatches sum_of_trained(std::span<const std::unique_ptr<TableBatch>> batches);
 

@@ -9,6 +9,7 @@
 #include <psring/optim/checkpoint/shard.h>
 #include <psring/worker/exchange/plan.h>
 #include <psring/worker/exchange/prediction.h>
+#include <psring/worker/tables/row_use.h>
 
 namespace psring::worker {
 
@@ -22,12 +23,6 @@ using TableId = std::size_t;
 struct KeyBatch {
   std::vector<std::uint64_t> lookups;
   std::vector<std::uint32_t> offsets;  ///< bag b has the lookups offsets[b] .. offsets[b + 1]
-};
-
-/// The use of a batch's rows.
-enum class RowUse : std::uint8_t {
-  train,  ///< their gradients follow
-  read,   ///< an evaluation, or the saving of a model: counted as control traffic
 };
 
 /// The batches of a table that this process has trained.
@@ -49,6 +44,10 @@ class Tables {
   /// Starts to bring the rows of a worker's batch here, as they are after `step` updates; never waits. `keys`: by
   /// table, at most TableLayout::most_keys each. Drops the rows of the worker's last batch.
   virtual void fetch(std::span<const KeyBatch> keys, Step step, std::size_t virtual_worker, RowUse use) = 0;
+  /// The same for a step to come, for whose batch `begin` then returns true: it becomes the one that was fetched last.
+  /// REQUIRES: at most TableLayout::lookahead steps are ahead, and the rows of this step have been acquired.
+  virtual void fetch_ahead(std::span<const KeyBatch> /*keys*/, Step /*step*/) {}
+  virtual bool begin(Step /*step*/) { return false; }
   /// The bags [bags.begin, bags.end) of the batch that was fetched last. The rows are readable after `acquire`.
   virtual TableView view(TableId table, Range bags) = 0;
   /// On return the rows of the batch are readable.
