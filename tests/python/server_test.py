@@ -333,11 +333,11 @@ def closed_while_handling(rank: int) -> int | None:
     return None if coordinator is None else coordinator._process.returncode
 
 
-def without_library(rank: int, programs: str, folder: str, late: bool = False) -> tuple[str, bool, list[str]]:
-    """What is said where psring-server cannot be loaded, whether it came at once, and what is left. `late`: rank 1 joins
-    when rank 0 has given up."""
+def without_library(rank: int, programs: str, folder: str, late: int | None) -> tuple[str, bool, list[str]]:
+    """What is said where psring-server cannot be loaded, whether it came at once, and what is left. `late`: a rank that joins
+    when the job has failed."""
     os.environ["PSRING_BIN"] = programs
-    if late and rank == 1:
+    if late == rank:
         join = psring.torch._served_job.Job
 
         def later(*arguments: Any, **how: Any) -> psring.Job:
@@ -427,18 +427,18 @@ class ParameterServerTest(unittest.TestCase):
             damaged = libraries / "libzmq.so.5"
             damaged.unlink(missing_ok=True)
             damaged.touch()
-            for late in (False, True):
+            for late in (None, 0, 1):
                 self.check_without_library(*workers(without_library, str(own), folder, late), late)
 
     def check_without_library(
-        self, first: tuple[str, bool, list[str]], second: tuple[str, bool, list[str]], late: bool
+        self, first: tuple[str, bool, list[str]], second: tuple[str, bool, list[str]], late: int | None
     ) -> None:
         self.assertRegex(
             first[0],
             "^DataError: .*: server [01] ended with status 127: .*: error while loading shared libraries: "
             ".*/libzmq.so.5: file too short$",
         )
-        self.assertRegex(second[0], "^PeerLostError: " + ("psring: the job did not begin: rank 0" if late else ""))
+        self.assertRegex(second[0], "^PeerLostError: " + ("psring: the job did not begin: rank 0" if late == 1 else ""))
         self.assertEqual((first[1:], second[1]), ((True, []), True))
 
     def test_closed_while_an_exception_is_handled(self):

@@ -21,7 +21,7 @@ from .._library import DataError, Error, PeerLostError, TimeoutError, UsageError
 from .._servers import Servers
 
 _KEY = "psring/servers"
-_LOOK = 10.0  # seconds of silence of the coordinator, after which a worker looks whether rank 0 has given up
+_LOOK = 10.0  # seconds of silence of the coordinator, after which a worker looks whether the job has failed
 _PATIENCE = 5.0  # seconds that a worker which handles an exception waits for the others
 
 # Each process keeps what rendezvous gave it, by environment. The stores of all jobs have one port: if rank 0's ended once a
@@ -131,14 +131,15 @@ class ServedJob:
             while True:
                 left = max(until - time.monotonic(), 0.1)
                 try:
-                    seconds = min(left, _LOOK) if rank > 0 else left
+                    seconds = min(left, _LOOK)
                     self.job = Job(endpoint, key or key_file, rank, join_timeout=seconds, memory_bytes=memory_bytes)
                     break
                 except Error as error:  # perhaps the coordinator has ended, because the job failed
-                    why = _failure(store, failed) if rank > 0 else None
+                    why = _failure(store, failed) if self.servers is None else None
                     if why is not None:
                         raise PeerLostError(f"psring: the job did not begin: {why}") from error
-                    if rank == 0 or left <= _LOOK or not isinstance(error, TimeoutError):
+                    died = self.servers is not None and self.servers.death() is not None
+                    if died or left <= _LOOK or not isinstance(error, TimeoutError):
                         raise
         except BaseException as error:
             death = self.servers.death() if self.servers is not None else None
