@@ -1,6 +1,7 @@
 #include <span>
 #include <vector>
 
+#include <psring/optim/rows/occurrences.h>
 #include <psring/optim/rows/row_counters.h>
 
 namespace psring::optim {
@@ -14,7 +15,7 @@ std::uint32_t RowCounters::add(std::uint64_t key, std::uint32_t occurrences, std
     index_.insert(key, record);
   }
   RecordHeader& header = records_.header(record);
-  header.updates += occurrences;
+  header.updates = add_occurrences(header.updates, occurrences);
   header.last = static_cast<std::uint32_t>(updates);
   if (header.updates < rules_.admit) return 0;
   header.last = 0;

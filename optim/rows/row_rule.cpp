@@ -119,6 +119,7 @@ class Ftrl final : public RowRule {
     float* const z = rows.state[0].data();
     float* const n = rows.state[1].data();
     const float alpha = update.lr;
+    if (alpha == 0) return;  // the formula would divide by it
 #pragma GCC ivdep
     for (std::size_t i = 0; i < rows.values.size(); ++i) {
       const float square = n[i] + g[i] * g[i];

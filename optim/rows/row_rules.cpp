@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include <psring/common/base/layout.h>
 #include <psring/common/base/text/error.h>
@@ -25,6 +26,8 @@ RowRules parse_row_rules(const std::string& admit, const std::string& ttl, const
   if (!admit.empty()) {
     const auto [count, option] = cut_at_comma(admit);
     rules.admit = parse_positive("--table-admit", count);
+    if (rules.admit > std::numeric_limits<std::uint32_t>::max())
+      fail(ErrorKind::usage, "--table-admit {}: occurrences are counted up to 2^32 - 1", count);
     rules.zero = option == "zero";
     if (!rules.zero && count.size() != admit.size())
       fail(ErrorKind::usage, "--table-admit: expected K or K,zero, got '{}'", admit);

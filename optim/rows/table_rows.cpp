@@ -4,6 +4,7 @@
 
 #include <psring/common/base/rng.h>
 #include <psring/common/base/text/error.h>
+#include <psring/optim/rows/occurrences.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/optim/rows/table_rows.h>
 
@@ -198,7 +199,7 @@ void TableRows::update(const Update& update, std::span<const std::vector<RowGrad
         if (workers_with_key == 2) convert(first, Elements(sum));
         add(Elements(sum), cursor.gradient());
       }
-      count += cursor.count();
+      count = add_occurrences(count, cursor.count());
       cursor.next();
     }
     scale(workers_with_key == 1 ? first : ConstElements(sum), factor, sum);
@@ -338,7 +339,7 @@ void TableRows::apply(const Update& update, OldRows* old) {
     to += width;
     for (std::size_t slot = 0; slot < slots; ++slot, to += each) copy_floats(state_[slot].data() + i * each, each, to);
     RecordHeader& header = records_.header(rows_[i]);
-    header.updates += counts_[i];
+    header.updates = add_occurrences(header.updates, counts_[i]);
     header.last = static_cast<std::uint32_t>(update.count);
   }
   keys_.clear();

@@ -412,6 +412,46 @@ TEST_CASE("a key gets its row at its Kth occurrence, counted in batches of all w
   CHECK(rows.size() == 1);
 }
 
+TEST_CASE("occurrences beyond the largest number are the largest number") {
+  constexpr std::uint32_t kMost = std::numeric_limits<std::uint32_t>::max();
+  MemoryLedger ledger;
+  const auto sgd = rule("sgd");
+  TableRows::Options options = options_of(*sgd, 1);
+  const bool admits = GENERATE(false, true);
+  options.rules = {.admit = admits ? kMost : 1, .most = 4096, .by_count = true, .sweep = 2};
+  TableRows rows(options, ledger);
+  const std::vector<std::uint64_t> keys{11, 12};
+  const std::vector<float> gradients{1, 1};
+  const std::vector<std::uint32_t> few{admits ? kMost - 1 : 2, 1};
+  const std::vector<std::uint32_t> many{kMost, 1};
+  rows.update({.count = 1, .lr = 1}, std::vector<std::vector<RowGradients>>{{{keys, gradients, few}}}, 1);
+  rows.update({.count = 2, .lr = 1},
+              std::vector<std::vector<RowGradients>>{{{keys, gradients, many}}, {{keys, gradients, many}}}, 1);
+  CHECK(rows.size() == 1);  // the other one has left, or was never admitted
+  CHECK(rows.list(0, 99, 9) == std::vector<std::uint64_t>{11});
+  CHECK(rows.records().header(rows.in_order().at(0)).updates == kMost);
+}
+
+TEST_CASE("a step with a learning rate of 0 leaves the values of rows") {
+  for (const char* text : {"sgd", "adagrad", "rowwise-adagrad", "adam", "ftrl:l1=0.01"}) {
+    CAPTURE(text);
+    MemoryLedger ledger;
+    const auto own = rule(text);
+    TableRows rows(options_of(*own, 3), ledger);
+    const std::vector<std::uint64_t> keys{11, 12};
+    const std::vector<float> gradients{1, 0, -1, 0, 2, 0};
+    const auto update = [&](std::uint64_t count, float lr) {
+      rows.update({.count = count, .lr = lr}, std::vector<std::vector<RowGradients>>{{{keys, gradients}}}, 1);
+    };
+    update(1, 0.5F);
+    const std::vector<float> before = read(rows, keys, 3);
+    update(2, 0);
+    CHECK(read(rows, keys, 3) == before);
+    update(3, 0.5F);
+    for (const float value : read(rows, keys, 3)) CHECK(std::isfinite(value));
+  }
+}
+
 TEST_CASE("rows that leave are as if they had never been there, and their memory is used again") {
   MemoryLedger ledger;
   const auto adagrad = rule("adagrad");
