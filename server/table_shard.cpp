@@ -170,6 +170,9 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
   if (message.payload.size() % optim::key_bytes(counted) != 0 ||
       header.micro * size_bytes(table.layout.type) != answered)
     fail(ErrorKind::protocol, "a pull of {} bytes of keys for {} values", message.payload.size(), header.micro);
+  if (answered > net::kMaxPayloadBytes)
+    fail(ErrorKind::protocol, "a pull of {} rows of {} bytes, which are more than a frame has", count,
+         table.layout.row_bytes());
   if (!message.reply_space.empty() && message.reply_space.size() != answered)
     fail(ErrorKind::protocol, "space of {} bytes for {} rows", message.reply_space.size(), count);
   PulledFrame pulled = read_keys(table, piece, header, message.payload, counted);
@@ -188,6 +191,13 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
   const std::size_t before = begins ? 0 : lane.rows;
   if (before + count > table.layout.most_keys)
     fail(ErrorKind::protocol, "{} keys of one batch, at most {} expected", before + count, table.layout.most_keys);
+  // Keys bound the pulls that wait; a pull without keys has none.
+  const auto same = [&](const WaitingRows& other) {
+    return other.reads && other.keys.empty() && other.asked.sender() == header.sender() &&
+           other.asked.version == header.version && other.asked.flags == header.flags;
+  };
+  if (reads && count == 0 && std::ranges::any_of(piece.waiting, same))
+    fail(ErrorKind::protocol, "a second pull of version {} without keys, before the first is answered", header.version);
   WaitingRows pull{.asked = header,
                    .keys = {},
                    .own_keys = {},

@@ -235,6 +235,24 @@ TEST_CASE("frames that the protocol does not allow change nothing") {
   CHECK(cluster.send(0, push(1, 0, kAll, {})).size() == 2);
 }
 
+TEST_CASE("a pull whose answer no frame has is refused") {
+  ShardCluster cluster({.workers = 1});
+  Layout layout = layout_of(1);
+  layout.tables[0].width = 8192;
+  layout.tables[0].most_keys = 1000;
+  cluster.open(layout);
+  const auto rows_of = [&](std::size_t count) {
+    std::vector<std::uint64_t> keys(count);
+    for (std::size_t i = 0; i < count; ++i) keys[i] = key_in(i);
+    Frame frame = pull(0, 0, kAll, keys);
+    frame.header.micro = static_cast<std::uint32_t>(count * 8192);
+    frame.header.flags = FrameHeader::kStartUp;
+    return cluster.send(0, frame);
+  };
+  CHECK_THAT(rows_of(513)[0].text(), Contains("513 rows of 32768 bytes"));
+  CHECK(rows_of(512)[0].payload.size() == kMaxPayloadBytes);
+}
+
 namespace {
 
 /// A push that brings its keys; with kStartUp it assigns values.
@@ -333,6 +351,8 @@ TEST_CASE("unpaired frames that the protocol does not allow change nothing") {
   CHECK_THAT(refused(keyed_push(0, 1, {}, {}, 0.5F)), Contains("where step 0"));
   CHECK_THAT(refused(keyed_push(0, 0, {key_in(2), key_in(1)}, {1, 2, 3, 4}, 0.5F)), Contains("out of order"));
   CHECK_THAT(refused(unpaired_pull(0, 3, 0, {})), Contains("a pull of version 3"));
+  CHECK(cluster.send(0, unpaired_pull(1, 1, 0, {})).empty());  // waits
+  CHECK_THAT(refused(unpaired_pull(1, 1, 1, {})), Contains("a second pull of version 1 without keys"));
   const std::vector<std::uint64_t> many{0, 1, 2, 3, 4, 5, 6, 7};
   for (std::uint64_t version = 1; version < 3; ++version)
     CHECK(cluster.send(0, unpaired_pull(0, version, version, many)).empty());  // they wait
@@ -345,7 +365,7 @@ TEST_CASE("unpaired frames that the protocol does not allow change nothing") {
   CHECK_THAT(refused(values), Contains("from worker 0"));
   CHECK_THAT(refused(wrong(list_of(0, 1), [](Frame& f) { f.payload.resize(7); })), Contains("a key of 7 bytes"));
   CHECK_THAT(refused(wrong(list_of(0, 1), [](Frame& f) { f.header.end = 256; })), Contains("[0, 256)"));
-  CHECK(cluster.send(0, keyed_push(1, 0, {}, {}, 0.5F)).size() == 3);
+  CHECK(cluster.send(0, keyed_push(1, 0, {}, {}, 0.5F)).size() == 4);
   CHECK(cluster.shard(0).tables().rows() == 2);
 }
 

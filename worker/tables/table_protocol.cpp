@@ -45,7 +45,8 @@ std::vector<RowFrame> cut_rows(const TableLayout& table, std::size_t owners, std
       std::size_t bucket = buckets.begin;
       do {
         const std::size_t cut = end_of_frame(keys, row, end, most);
-        if ((cut - row) * row_bytes > net::kMaxPayloadBytes)
+        const std::size_t marks = table.lookahead > 0 ? net::mark_bytes(cut - row) : 0;
+        if ((cut - row) * row_bytes + marks > net::kMaxPayloadBytes)
           fail(ErrorKind::data, "table '{}': {} keys of one batch in bucket {}", table.name, cut - row, bucket);
         const std::size_t next = cut == end ? buckets.end : bucket_of(keys[cut]);
         frames.push_back({owner, {bucket, next}, {row, cut}});
