@@ -127,6 +127,9 @@ TEST_CASE("keys are read table by table, and hashed") {
                             0, [](std::size_t, std::uint64_t) {}, [](std::size_t) {});
                       }),
              Contains("field 'a'") && Contains("more than 56 bits"));
+  const KeyedData fields({}, std::vector<KeyField>(257, {"a"}));
+  CHECK_THAT(error_of(ErrorKind::bug, [&] { KeyReader(fields, {{0, 257}}); }), Contains("a table of 257 key fields"));
+  CHECK_NOTHROW(KeyReader(fields, {{{0, 257}, true}}));
   const KeyedData many({{{1, 2}}}, {{"a"}});
   KeyReader counting(many, {{0, 1}});
   CHECK_THAT(error_of(ErrorKind::data,
@@ -491,6 +494,20 @@ TEST_CASE("keys are counted by worker and owner") {
   CHECK(std::ranges::equal(counts.keys(0), all));
   CHECK(counts.keys(0, 0).size() + counts.keys(0, 1).size() == all.size());
   for (const std::uint64_t key : counts.keys(0, 1)) CHECK(optim::bucket_of(key) >= table_buckets(2, 1).begin);
+}
+
+TEST_CASE("no key leaves where the limits are the largest numbers") {
+  constexpr std::size_t kMost = ~std::size_t{0};
+  KeyedData::Samples samples;
+  for (std::uint64_t i = 0; i < 24; ++i) samples.push_back({{i % 12}});
+  const KeyedData data(samples, {{"a"}});
+  const Sampler sampler(24, 6, 1, 1, false);
+  for (const optim::RowRules& rules :
+       {optim::RowRules{.ttl = kMost, .sweep = 1}, optim::RowRules{.ttl = 1, .keep = kMost, .sweep = 1},
+        optim::RowRules{.most = kMost, .sweep = 1}, optim::RowRules{.most = kMost, .by_count = true, .sweep = 1}}) {
+    const KeyCounts counts({.data = data, .sampler = sampler, .tables = {{0, 1}}, .rules = rules, .last = 4});
+    CHECK(counts.keys(0).size() == 12);
+  }
 }
 
 TEST_CASE("a model's specification is checked") {

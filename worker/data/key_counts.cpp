@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <psring/common/net/row_flags.h>
+#include <psring/optim/rows/occurrences.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/optim/rows/table_rows.h>
 #include <psring/worker/data/key_counts.h>
@@ -32,12 +33,12 @@ void sweep(const optim::RowRules& rules, std::uint64_t updates, auto& rows) {
   std::size_t group = kGroups;
   std::size_t before = 0;  // rows of the group that leave later
   std::erase_if(rows, [&](const auto& row) {
-    const bool old = rules.ttl > 0 && row.update + rules.ttl <= updates;
+    const bool old = rules.ttl > 0 && updates - row.update >= rules.ttl;
     if (row.count < rules.admit) return old;  // a counter
     if (group_of(row) != group) before = 0;
     group = group_of(row);
     const std::size_t place = before++;
-    const auto beyond = [&](std::size_t all) { return place >= (all + kGroups - 1 - group) / kGroups; };
+    const auto beyond = [&](std::size_t all) { return place * kGroups + group >= all; };
     return (old && beyond(rules.keep)) || (rules.most > 0 && !rules.by_count && beyond(rules.most));
   });
   if (rules.by_count) {
@@ -49,7 +50,7 @@ void sweep(const optim::RowRules& rules, std::uint64_t updates, auto& rows) {
       if (row.count < rules.admit) return false;
       if (group_of(row) != group) before = 0;
       group = group_of(row);
-      return before++ >= (rules.most + kGroups - 1 - group) / kGroups;
+      return before++ * kGroups + group >= rules.most;
     });
   }
   std::ranges::sort(rows, {}, [](const auto& row) { return row.key; });
@@ -64,7 +65,7 @@ void KeyCounts::keep_last(std::vector<Trained>& trained) {
   std::size_t kept = 0;
   for (const Trained& each : trained) {
     if (kept > 0 && trained[kept - 1].key == each.key)
-      trained[kept - 1].count += each.count;
+      trained[kept - 1].count = optim::add_occurrences(trained[kept - 1].count, each.count);
     else
       trained[kept++] = each;
   }

@@ -13,6 +13,8 @@ KeyReader::KeyReader(const Dataset& data, std::vector<TableFields> tables)
     most_.push_back(0);
     const Range fields = tables_[table].fields;
     check(fields.end <= fields_.size(), "a table of key fields that the data does not have");
+    check(!tables_[table].fuses() || fields.size() <= std::size_t{1} << (64 - optim::kFeatureShift),
+          "a table of {} key fields, whose numbers a key has no room for", fields.size());
     for (std::size_t field = fields.begin; field < fields.end; ++field) {
       table_of_[field] = table;
       most_.back() += fields_[field].most;
