@@ -48,7 +48,8 @@ Command add_rows(const Flags& program) {
   command.add("FROM", flags->from, "folder of exports (psring export), or a saved model's safetensors file").require();
   command.add("--table", flags->table, "the table, if there are several");
   command.add("--key", flags->keys,
-              "a key, in decimal or as 0x…; may be repeated. Without it all bytes are checked, and rows counted");
+              "a key, in decimal or as 0x…; may be repeated. Without it the bytes of exports are checked, and rows "
+              "counted");
   command.add_footer(
       "A line has a key and the values of its row. A key without a row has its initial values in training.");
   return [flags](const Invocation&) {

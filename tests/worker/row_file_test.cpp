@@ -101,6 +101,31 @@ TEST_CASE("the newest export that has a key decides") {
         std::string::npos);
 }
 
+TEST_CASE("an export's checksum has its tables in the order of their names, whatever these are") {
+  const test::TemporaryFolder folder;
+  const std::vector<std::string> names{"a", "a b", "a-b", "a.b", "ab"};
+  const std::vector<float> values(kWidth, 2.5F);
+  const std::uint64_t key = 17;
+  std::vector<StoredTensor> tensors;
+  ExportChecksum checksum(1);
+  for (const std::string& name : names) {
+    tensors.push_back({.name = name + kKeysOfRows, .dtype = "U64", .shape = {1}});
+    tensors.push_back({.name = name + kValuesOfRows, .shape = {1, kWidth}});
+    checksum.begin_table(name);
+    checksum.add_row(optim::mix64(key), std::as_bytes(std::span(values)));
+  }
+  TensorWriter writer(folder.file("base-00000001.safetensors"), tensors,
+                      {{kExportStep, "1"}, {kExportId, checksum.text()}});
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    writer.append_bytes(std::as_bytes(std::span(&key, 1)));
+    writer.append(values);
+  }
+  writer.commit();
+  const SavedTables rows(folder.path());
+  CHECK(rows.tables() == names);
+  CHECK_NOTHROW(rows.verify());
+}
+
 TEST_CASE("damaged orders are told") {
   const test::TemporaryFolder folder;
   const std::string path = folder.file("model.safetensors");

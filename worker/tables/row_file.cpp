@@ -124,6 +124,7 @@ RowFile::RowFile(const std::string& path) : file_(path) {
     tables_.push_back(std::move(table));
   }
   if (tables_.empty()) fail(ErrorKind::data, "{}: the file has no table of rows", path);
+  std::ranges::sort(tables_, {}, &Table::name);  // tensors stand otherwise: "a-b.keys" comes before "a.keys"
 }
 
 const RowFile::Table* RowFile::find(const std::string& name) const {
