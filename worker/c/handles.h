@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <mutex>
 #include <utility>
 
 #include <psring/c.h>
@@ -37,6 +38,7 @@ struct psring_table {
   std::shared_ptr<psring::c::Job> job;
   psring::c::Tables* tables = nullptr;  ///< the job's
   std::size_t number = 0;
+  std::size_t width = 0;
 };
 
 struct psring_rows {
@@ -48,6 +50,7 @@ struct psring_job {
   std::shared_ptr<psring::c::Job> job;
   psring_group world;
   psring_vector vector;
+  std::mutex opening;  ///< guards `tables`
   std::list<psring_table> tables;
 };
 

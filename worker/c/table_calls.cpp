@@ -1,4 +1,5 @@
 // The C interface: the tables that the job's servers own.
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -95,8 +96,10 @@ psring_status psring_table_open(psring_job* job, const psring_table_options* opt
     job->job->require_member();
     psring::TableLayout layout = layout_of(whole(options, "psring_table_open: options"));
     Tables& tables = job->job->open_tables();
+    const std::size_t width = layout.width;
+    const std::scoped_lock lock(job->opening);
     const std::size_t number = tables.add(std::move(layout));
-    *table = &job->tables.emplace_back(psring_table{job->job, &tables, number});
+    *table = &job->tables.emplace_back(psring_table{job->job, &tables, number, width});
     return PSRING_OK;
   });
 }
@@ -196,7 +199,7 @@ psring_status psring_table_assign(psring_table* table, const uint64_t* keys, siz
   return on(table, "psring_table_assign", [&](Tables& tables) {
     if (count > 0) require(keys, "psring_table_assign: keys");
     if (count > 0) require(values, "psring_table_assign: values");
-    tables.assign(table->number, {keys, count}, {values, count * tables.layout(table->number).width});
+    tables.assign(table->number, {keys, count}, {values, count * table->width});
     return PSRING_OK;
   });
 }
@@ -208,7 +211,7 @@ psring_status psring_table_list(psring_table* table, uint64_t* cursor, size_t mo
     require(keys, "psring_table_list: keys");
     require(values, "psring_table_list: values");
     require(count, "psring_table_list: count");
-    const std::span<float> room(values, most * tables.layout(table->number).width);
+    const std::span<float> room(values, most * table->width);
     return tables.list(table->number, *cursor, {keys, most}, room, *count, moment_in(timeout)) ? PSRING_OK
                                                                                                : PSRING_PENDING;
   });

@@ -309,6 +309,21 @@ RowFrame Tables::piece_of(std::size_t number, std::uint64_t hashed) const {
   fail(ErrorKind::bug, "key {:#x} of table '{}' has no owner", hashed, layout.name);
 }
 
+namespace {
+
+/// A call of `list`: others wait until it returns.
+struct ListingTurn {
+  std::atomic<bool>& taken;
+  bool mine = false;
+
+  bool take() { return mine = mine || !taken.exchange(true); }
+  ~ListingTurn() {
+    if (mine) taken = false;
+  }
+};
+
+}  // namespace
+
 bool Tables::list(std::size_t number, std::uint64_t& cursor, std::span<std::uint64_t> keys, std::span<float> values,
                   std::size_t& count, Moment until) {
   check_started();
@@ -316,6 +331,8 @@ bool Tables::list(std::size_t number, std::uint64_t& cursor, std::span<std::uint
   const std::size_t width = layout_.tables[number].width;
   const std::size_t each = sizeof(std::uint64_t) + width * sizeof(float);
   Table& own = tables_[number];
+  constexpr std::uint64_t kEnd = std::numeric_limits<std::uint64_t>::max();
+  ListingTurn turn{own.listing};
   const auto ask = [&] {
     own.list_from = cursor;
     own.list_most = std::min({keys.size(), layout_.tables[number].most_keys, (std::size_t{1} << 20) / each + 1});
@@ -324,13 +341,16 @@ bool Tables::list(std::size_t number, std::uint64_t& cursor, std::span<std::uint
   count = 0;
   return servers_->wait_until(
       [&] {
+        if (!turn.take()) return false;
+        const auto& answer = rows_->listed(number);
+        if (own.list_from && (*own.list_from != cursor || keys.size() < own.list_most)) {
+          if (!answer) return false;  // a call that was not repeated has asked for it
+          own.list_from.reset();
+        }
         if (!own.list_from) {
-          if (cursor == 0) own.listed = false;
-          if (own.listed) return true;
+          if (cursor == kEnd && own.listed) return true;
           ask();
         }
-        if (keys.size() < own.list_most) fail(ErrorKind::usage, "psring_table_list: less room than in the call before");
-        const auto& answer = rows_->listed(number);
         if (!answer) return false;
         count = answer->size() / each;
         if (count > 0) {
@@ -341,7 +361,7 @@ bool Tables::list(std::size_t number, std::uint64_t& cursor, std::span<std::uint
         const bool ends = count < own.list_most;
         const std::uint64_t next = ends ? std::uint64_t{end} << 44 : keys[count - 1] + 1;
         own.listed = next == 0;  // it has come round
-        cursor = own.listed ? std::numeric_limits<std::uint64_t>::max() : next;
+        cursor = own.listed ? kEnd : next;
         std::ranges::transform(keys.first(count), keys.begin(), optim::unmix64);
         own.list_from.reset();
         if (count > 0 || own.listed) return true;

@@ -39,7 +39,6 @@ class Tables {
 
   /// Declares a table, and returns its number. Throws usage after `start`, and where servers would refuse it.
   std::size_t add(TableLayout layout);
-  const TableLayout& layout(std::size_t table) const { return layout_.tables[table]; }
   /// Agrees with the servers on the tables; returns the step that the job begins with.
   std::uint64_t start();
   /// Starts to bring the rows of these keys, as they are after `version` updates: that of the current step or the next
@@ -77,6 +76,7 @@ class Tables {
     std::optional<std::uint64_t> list_from;      ///< the awaited list's first key
     std::size_t list_most = 0;                   ///< of its rows
     bool listed = false;                         ///< the last list has ended
+    std::atomic<bool> listing{false};            ///< a call of `list` is under way
   };
   /// Keys that were merged, with their gradients.
   struct Merged {

@@ -1,4 +1,5 @@
 // Tables of rows through the C interface: workers and servers in this process, beside a naive sum in f64, and misuse.
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
@@ -17,6 +18,7 @@
 #include <psring/c.h>
 #include <psring/common/base/rng.h>
 #include <psring/tests/support/c_jobs.h>
+#include <psring/worker/c/handles.h>
 
 using psring::JobOptions;
 using psring::test::CJobs;
@@ -384,6 +386,83 @@ TEST_CASE("functions that are called too late, or twice at once, return a status
   psring_free(job);
   psring_rows_free(ahead);
   psring_rows_free(kept);
+}
+
+TEST_CASE("lists of one table do not disturb each other") {
+  constexpr std::size_t kPage = 3;
+  const CJobs jobs(job_with("auto", 1));
+  psring_job* const job = jobs.join(0);
+  psring_table* const table = opened(job);
+  std::uint64_t step = 0;
+  ok(psring_table_start(job, &step), "start");
+  std::vector<std::uint64_t> keys(50);
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+  ok(psring_table_assign(table, keys.data(), keys.size(), std::vector<float>(keys.size() * kWidth).data()), "assign");
+  ok(psring_table_wait(job, 60), "wait");
+  struct List {
+    psring_table* table;
+    std::uint64_t cursor = 0;
+    std::vector<std::uint64_t> found = {};
+
+    /// False once there are no more.
+    bool go_on() {
+      std::array<std::uint64_t, kPage> page{};
+      std::array<float, kPage * kWidth> values{};
+      std::size_t count = 0;
+      ok(psring_table_list(table, &cursor, kPage, page.data(), values.data(), &count, 60), "list");
+      found.insert(found.end(), page.begin(), page.begin() + static_cast<std::ptrdiff_t>(count));
+      return count > 0;
+    }
+    std::vector<std::uint64_t> sorted() {
+      std::ranges::sort(found);
+      return found;
+    }
+  };
+  List slow{table};
+  slow.go_on();
+  List fast{table};
+  while (fast.go_on()) continue;
+  while (slow.go_on()) continue;  // although the other list has ended
+  CHECK(fast.sorted() == keys);
+  CHECK(slow.sorted() == keys);
+  List given_up{table};
+  given_up.go_on();
+  std::array<std::uint64_t, kPage> page{};
+  std::array<float, kPage * kWidth> values{};
+  std::size_t count = 0;
+  psring_table_list(table, &given_up.cursor, kPage, page.data(), values.data(), &count, 0);
+  List anew{table};
+  while (anew.go_on()) continue;  // although an answer from another cursor was awaited
+  CHECK(anew.sorted() == keys);
+  std::vector<List> lists(4, List{table});
+  {
+    std::vector<std::jthread> threads;
+    for (List& list : lists)
+      threads.emplace_back([&list] {
+        while (list.go_on()) continue;
+      });
+  }
+  for (List& list : lists) CHECK(list.sorted() == keys);
+  ok(psring_leave(job, 60), "leave");
+  psring_free(job);
+}
+
+TEST_CASE("tables may be opened from several threads") {
+  const CJobs jobs(job_with("auto", 1));
+  psring_job* const job = jobs.join(0);
+  constexpr int kEach = 20;
+  {
+    std::vector<std::jthread> threads;
+    for (int thread = 0; thread < 4; ++thread)
+      threads.emplace_back([&, thread] {
+        for (int i = 0; i < kEach; ++i) opened(job, std::to_string(kEach * thread + i).c_str());
+      });
+  }
+  CHECK(job->tables.size() == 4 * kEach);
+  std::uint64_t step = 0;
+  ok(psring_table_start(job, &step), "start");
+  ok(psring_leave(job, 60), "leave");
+  psring_free(job);
 }
 
 TEST_CASE("workers whose tables differ, that go, or that end the job, leave no one waiting") {
