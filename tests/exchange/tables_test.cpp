@@ -454,7 +454,10 @@ TEST_CASE("options that tables do not have are refused by name") {
                job.table_ttl = "5,keep=6000";
              }),
              Contains("keeps more rows than --table-rows 5000"));
+  CHECK_THAT(refused([](JobOptions& job) { job.table_admit = "4294967296"; }), Contains("up to 2^32 - 1"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_init = "zeros"; }), Contains("--table-init: expected uniform:A"));
+  for (const char* init : {"uniform:nan", "constant:inf"})
+    CHECK_THAT(refused([&](JobOptions& job) { job.table_init = init; }), Contains("with a number A"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_optimizer = "lion"; }),
              Contains("--table-optimizer: expected sgd"));
   CHECK_THAT(test::error_of(ErrorKind::data,

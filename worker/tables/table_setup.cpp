@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <string>
 
@@ -159,15 +160,13 @@ Init parse_row_init(const std::string& flag, const std::string& text) {
     init.kind = Init::Kind::normal;
   else if (spec.name() != "constant")
     fail(ErrorKind::usage, "{}: expected uniform:A, normal:A or constant:A, got '{}'", flag, text);
-  try {
-    std::size_t end = 0;
-    init.a = std::stof(spec.argument(), &end);
-    const bool scale = init.kind != Init::Kind::constant;
-    if (end == spec.argument().size() && std::isfinite(init.a) && !(scale && init.a < 0)) return init;
-  } catch (const std::exception&) {  // said below
-  }
+  const std::string& number = spec.argument();
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), init.a);
+  const bool scale = init.kind != Init::Kind::constant;
+  if (error == std::errc() && end == number.data() + number.size() && std::isfinite(init.a) && !(scale && init.a < 0))
+    return init;
   fail(ErrorKind::usage, "{}: expected {}:A with a finite number A{}, got '{}'", flag, spec.name(),
-       init.kind == Init::Kind::constant ? "" : " >= 0", text);
+       scale ? " >= 0" : "", text);
 }
 
 std::vector<TableLayout> table_layouts(const JobOptions& job, const Model& model, const Dataset& data,
