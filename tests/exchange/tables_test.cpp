@@ -457,7 +457,7 @@ TEST_CASE("options that tables do not have are refused by name") {
   CHECK_THAT(refused([](JobOptions& job) { job.table_admit = "4294967296"; }), Contains("up to 2^32 - 1"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_init = "zeros"; }), Contains("--table-init: expected uniform:A"));
   for (const char* init : {"uniform:nan", "constant:inf"})
-    CHECK_THAT(refused([&](JobOptions& job) { job.table_init = init; }), Contains("with a number A"));
+    CHECK_THAT(refused([&](JobOptions& job) { job.table_init = init; }), Contains("with a finite number A"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_optimizer = "lion"; }),
              Contains("--table-optimizer: expected sgd"));
   CHECK_THAT(test::error_of(ErrorKind::data,

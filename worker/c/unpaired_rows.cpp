@@ -13,8 +13,7 @@ using Frames = TableProtocol::Frames;
 
 UnpairedRows::UnpairedRows(worker::PsClient& client) : client_(client), lists_(client.layout().tables.size()) {
   client_.send_rows([this](TableProtocol& protocol, Frames& /*out*/) {
-    protocol.set_listener(
-        [this](std::size_t table, std::span<const std::byte> payload) { take_list(table, payload); });
+    protocol.set_listener([this](std::size_t table, std::span<const std::byte> payload) { take_list(table, payload); });
   });
 }
 
