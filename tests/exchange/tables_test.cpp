@@ -432,7 +432,7 @@ TEST_CASE("options that tables do not have are refused by name") {
   CHECK_THAT(refused([](JobOptions& job) { job.precision = "f16"; }), line("--precision f16"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_init = "uniform:x"; }),
              Contains("--table-init: expected uniform:A"));
-  for (const char* wrong : {"constant:inf", "constant:nan", "uniform:-1", "normal:-0.1", "uniform:"})
+  for (const char* wrong : {"constant:inf", "uniform:nan", "uniform:-1", "normal:-0.1", "uniform:"})
     CHECK_THAT(refused([&](JobOptions& job) { job.table_init = wrong; }),
                Contains(":A with a finite number A") && Contains(fmt::format("got '{}'", wrong)));
   CHECK_THAT(refused([](JobOptions& job) { job.table_sweep = 5; }), line("--table-sweep 5"));
@@ -456,8 +456,6 @@ TEST_CASE("options that tables do not have are refused by name") {
              Contains("keeps more rows than --table-rows 5000"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_admit = "4294967296"; }), Contains("up to 2^32 - 1"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_init = "zeros"; }), Contains("--table-init: expected uniform:A"));
-  for (const char* init : {"uniform:nan", "constant:inf"})
-    CHECK_THAT(refused([&](JobOptions& job) { job.table_init = init; }), Contains("with a finite number A"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_optimizer = "lion"; }),
              Contains("--table-optimizer: expected sgd"));
   CHECK_THAT(test::error_of(ErrorKind::data,
