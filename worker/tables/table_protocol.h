@@ -72,7 +72,7 @@ class TableProtocol {
   void ask(std::size_t table, const RowKeys& asked, std::uint64_t version, Elements into, std::uint8_t flags,
            Frames& out);
   net::FrameHeader header(std::size_t table, const RowFrame& frame, net::FrameType type, std::uint64_t version) const;
-  /// So many frames will be acknowledged.
+  /// Servers will acknowledge so many frames.
   void await(std::size_t table, std::size_t frames) { tables_[table].unacknowledged += frames; }
   /// Takes the frames with kListed.
   void set_listener(std::function<void(std::size_t table, std::span<const std::byte>)> listener) {

@@ -16,8 +16,7 @@ inline constexpr std::size_t kMostSamples = std::size_t{1} << 32;
 inline constexpr std::size_t kMostSteps = std::size_t{1} << 32;
 /// Threads of one process.
 inline constexpr std::size_t kMostThreads = 1024;
-/// Of --table-lookahead.
-inline constexpr std::size_t kMostLookahead = 16;
+inline constexpr std::size_t kMostLookahead = 16;  ///< of --table-lookahead
 
 /// Throws usage, naming the flag, if the value is 0 or above `most`.
 void check_count(std::string_view flag, std::size_t value, std::size_t most);
