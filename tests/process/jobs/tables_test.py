@@ -66,11 +66,8 @@ class Tables(ProgramTest):
         self.assertRegex(result.out, r"equal +auc +bound by")
         self.assertIn("auc: the model's own metric over the test samples.", result.out)
         table = re.search(r"\nstrategy .*\n-+\n((?:.+\n)+?)cluster:", result.out)[1].splitlines()
-        rows = [line for line in table if line.startswith(("ps", "hybrid"))]
-        self.assertEqual(len(rows), 16, result.out)
-        for row in rows:
-            self.assertIn(" = ", row + " ", result.out)
-            self.assertNotIn("✗", row)
+        self.assertEqual(sum(" = " in line for line in table), 16, result.out)
+        self.assertNotIn("✗", "".join(table))
 
     def test_the_best_result_of_generated_data_is_printed(self):
         job = ["--model", "fm:dense=4,features=6,dim=8", *JOB[2:]]
@@ -243,7 +240,7 @@ class Tables(ProgramTest):
                                 (["hybrid-colocated"], "kill:worker:1@step=5"), (["zero2", "--servers", 2], "kill:server:1@step=5")):
             result = self.survives(flags, wanted, "--strategy", *strategy, *saves, "--fault", fault)
             self.assertIn("the job begins again with step 3, ", result.out)
-        sweeps = [*flags, "--table-ttl", 2, "--table-sweep", 2]
+        sweeps = [*rules, "--table-ttl", 2, "--table-sweep", 2]
         self.assert_done(self.train("--strategy", "single", "--virtual-workers", 2, *sweeps, "--out", "single-sweeps"))
         result = self.survives(sweeps, self.model("single-sweeps"), "--strategy", "ps", "--servers", 2, *saves, "--fault", "kill:worker:1@step=5")
         self.assertIn("the job begins again with step 3, ", result.out)
