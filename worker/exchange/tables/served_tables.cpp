@@ -75,8 +75,8 @@ void ServedTables::start() {
   if (opens_) world_.client->open(plan_.job.seed);
 }
 
-/// A step's rows have come before those of the step after it are asked for, so that servers have taken the gradients in
-/// the memory that is used again: a step's, or one beside those of the last step and the steps ahead.
+/// A batch's memory is used again once the rows of a later step have come: servers have then taken its gradients. Rows
+/// for reading take the memory that neither the last step nor a step ahead has.
 void ServedTables::fetch(std::span<const KeyBatch> keys, Step step, std::size_t /*virtual_worker*/, RowUse use) {
   turn_ = step.index + (use == RowUse::read ? plan_.job.table_lookahead : 0);
   version_ = left_ ? kFinalVersion : step.index;
