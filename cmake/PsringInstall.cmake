@@ -3,112 +3,43 @@
 include(CMakePackageConfigHelpers)
 
 # The headers for a program that adds layers, models, data sets, strategies, optimizers or aggregation rules, or that
-# pushes and pulls; with all headers that these include. tests/install checks that the list is closed.
+# pushes and pulls. All headers that these include are installed with them.
 set(PSRING_PUBLIC_HEADERS
   cli/app.h
   cli/check/exercise.h
   common/base/byte_ledger.h
-  common/base/clock.h
-  common/base/consistency.h
-  common/base/dtype.h
-  common/base/elements.h
-  common/base/text/error.h
   common/base/system/extension.h
-  common/base/system/fd.h
-  common/base/system/file.h
-  common/base/half.h
-  common/base/host_device.h
-  common/base/layout.h
-  common/base/memory_ledger.h
-  common/base/mesh.h
-  common/base/text/peer_name.h
-  common/base/pieces.h
-  common/base/range.h
   common/base/text/registry.h
-  common/base/rng.h
-  common/base/system/shared_cell.h
-  common/base/text/spec.h
-  common/base/events/events.h
-  common/device/arena.h
-  common/device/buffer.h
-  common/device/copy_queue.h
-  common/device/device.h
   common/device/kernels.h
-  common/device/mapping.h
-  common/net/frame.h
-  common/net/held_frames.h
-  common/net/layout_message.h
-  common/net/outbox.h
   common/net/transport.h
-  common/net/turn_queue.h
-  common/proc/job.h
-  common/proc/role_options.h
-  optim/checkpoint/shard.h
-  optim/codec/compression.h
-  optim/device_applier.h
-  optim/exact_sum.h
-  optim/formula.h
-  optim/norm.h
   optim/operands.h
-  optim/loss_scaler.h
-  optim/mixed.h
   optim/optimizer.h
-  optim/optimizers.h
-  optim/schedule.h
-  optim/state_memory.h
-  optim/updater.h
-  ring/collective.h
   ring/collectives.h
-  ring/element.h
   ring/bucketer.h
   ring/process_group.h
-  ring/reduce_op.h
   ring/session.h
-  ring/work.h
   server/aggregator.h
-  worker/servers/client_protocol.h
   worker/state/compressor.h
-  worker/state/error_feedback.h
   worker/data/csv.h
-  worker/data/dataset.h
   worker/data/fingerprint.h
   worker/data/idx.h
-  worker/data/make_dataset.h
   worker/data/sampler.h
   worker/data/synthetic.h
   worker/data/text.h
   worker/data/tokenizer/tokenizer.h
-  worker/exchange/averaging.h
   worker/exchange/workers/coded_work.h
-  worker/exchange/fetch_schedule.h
   worker/exchange/fetched_parameters.h
   worker/exchange/workers/gathered_parameters.h
-  worker/exchange/gradient_window.h
-  worker/exchange/servers/host_sum.h
   worker/exchange/servers/late_updates.h
   worker/exchange/local_gradients.h
-  worker/exchange/local_optimizer.h
   worker/exchange/local_updates.h
-  worker/exchange/ownership.h
-  worker/exchange/parts.h
-  worker/exchange/plan.h
-  worker/exchange/prediction.h
   worker/exchange/servers/pulled_parameters.h
-  worker/exchange/servers/pushed_gradients.h
-  worker/exchange/ready_units.h
-  worker/exchange/servers/server_link.h
   worker/exchange/servers/server_updates.h
-  worker/exchange/servers/servers.h
-  worker/exchange/workers/shard_groups.h
   worker/exchange/workers/sharded_gradients.h
   worker/exchange/mesh/shared_parameters.h
-  worker/exchange/tables/tables.h
-  worker/exchange/transient_units.h
   worker/exchange/unit_order.h
   worker/exchange/whole_parameters.h
-  worker/exchange/whole_units.h
   worker/exchange/servers/windowed_pushes.h
-  worker/exchange/workers/workers.h
   worker/inference.h
   worker/model/layers/batch_norm.h
   worker/model/check_gradients.h
@@ -117,10 +48,7 @@ set(PSRING_PUBLIC_HEADERS
   worker/model/layers/dropout.h
   worker/model/layers/gelu.h
   worker/model/generate/generator.h
-  worker/model/generate/token_sampler.h
-  worker/model/generate/weight_format.h
   worker/model/gpt.h
-  worker/model/layers/gpt_layers.h
   worker/model/graph.h
   worker/model/layers/joins.h
   worker/model/layer.h
@@ -129,24 +57,34 @@ set(PSRING_PUBLIC_HEADERS
   worker/model/mlp.h
   worker/model/model.h
   worker/model/parallel/cross_entropy.h
-  worker/model/parallel/tensor_part.h
   worker/model/safetensors.h
   worker/servers/ps_client.h
   worker/registries.h
   worker/session.h
   worker/step_callback.h
-  worker/strategy/abilities.h
   worker/strategy/composition.h
   worker/strategy/strategies.h
   worker/strategy/strategy.h
-  worker/strategy/strategy_kind.h
-  worker/tables/saved_tables.h
-  worker/tables/table_protocol.h)
+  worker/tables/saved_tables.h)
 
-foreach(header ${PSRING_PUBLIC_HEADERS})
-  get_filename_component(folder ${header} DIRECTORY)
-  install(FILES ${PROJECT_SOURCE_DIR}/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/psring/${folder})
-endforeach()
+install(CODE "
+  set(headers ${PSRING_PUBLIC_HEADERS})
+  set(source \"${PROJECT_SOURCE_DIR}\")
+  set(target \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/psring\")")
+install(CODE [[
+  cmake_policy(SET CMP0057 NEW)  # if(IN_LIST)
+  set(installed)
+  while(headers)
+    list(POP_BACK headers header)
+    if(NOT header IN_LIST installed)
+      list(APPEND installed ${header})
+      get_filename_component(folder ${header} DIRECTORY)
+      file(INSTALL ${source}/${header} DESTINATION ${target}/${folder})
+      file(STRINGS ${source}/${header} includes REGEX "^#include <psring/")
+      list(TRANSFORM includes REPLACE "^#include <psring/([^>]+)>.*" "\\1")
+      list(APPEND headers ${includes})
+    endif()
+  endwhile()]])
 
 set(PSRING_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/psring)
 set(PSRING_INSTALLED_LIBRARIES cli view bench worker server ring optim common)  # a library before those that it needs
