@@ -24,6 +24,16 @@ class Failed(Exception):
         self.text = text
 
 
+def runs(pid):
+    """Tells whether a process has not ended. One that has may be a zombie until its parent waits for it; the first process of
+    a container, which inherits it, may not."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return stat.read().rpartition(b")")[2].split()[0] != b"Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def free_port():
     """Returns a free port below those that the kernel hands out: a connection could get one of these before a rank
     listens at it."""

@@ -16,7 +16,7 @@ except ImportError:
     print("SKIPPED: no PyTorch (Debian: python3-torch)")
     sys.exit(0)
 
-from ranks import SCALE
+from ranks import SCALE, runs
 
 PROGRAM = """
 import os, signal, sys
@@ -192,7 +192,7 @@ class Signals(unittest.TestCase):
             job.stdout.close()
         self.assertEqual(names.count("psring-server"), 2, names)
         until = time.monotonic() + 20 * SCALE
-        while (left := [pid for pid in running if os.path.exists(f"/proc/{pid}")]) and time.monotonic() < until:
+        while (left := [pid for pid in running if runs(pid)]) and time.monotonic() < until:
             time.sleep(0.05)
         self.assertEqual(left, [], names)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -204,10 +205,8 @@ class ServedJob:
             print(f"psring: {error}", file=sys.stderr)
         if not self.job.is_member():
             return
-        try:
-            if self.coordinator is not None:
-                self.coordinator.close()
-            if self.servers is not None:
-                self.servers.close()
-        except (Error, KeyboardInterrupt):
-            pass
+        # After Ctrl-C each worker gets SIGINT twice: from the terminal, and from psring.run. The second skips no part.
+        for part in (self.coordinator, self.servers):
+            with contextlib.suppress(Error, KeyboardInterrupt):
+                if part is not None:
+                    part.close()
