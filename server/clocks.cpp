@@ -28,7 +28,7 @@ std::uint64_t Clocks::slowest(std::size_t piece, std::uint64_t version) const {
 
 void Clocks::count_push(std::size_t piece, std::size_t worker, std::uint64_t version) {
   Progress& progress = pieces_[piece].workers[worker];
-  progress.last = {version - progress.sent, progress.clock - slowest(piece, version)};
+  progress.last = {version - std::min(progress.sent, version), progress.clock - slowest(piece, version)};
   check(!consistency_.bound || progress.last.lag <= *consistency_.bound, "worker {} is {} steps ahead", worker,
         progress.last.lag);
   if (std::none_of(left_.begin(), left_.end(), [](bool left) { return left; })) records_[worker].add(progress.last);

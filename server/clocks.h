@@ -40,7 +40,7 @@ class Clocks {
   void finish(std::size_t piece) { pieces_[piece].push_being_applied.reset(); }
   /// Staleness and lag of the worker's last gradient of the piece; zero under bsp.
   Staleness last(std::size_t piece, std::size_t worker) const;
-  /// The worker is sent this version: its next gradient is computed from it.
+  /// The worker is sent this version: its next gradient is computed from it. kFinalVersion: from no values.
   void set_sent(std::size_t piece, std::size_t worker, std::uint64_t version);
 
   /// The worker pushes nothing more. Nobody waits for it any longer.

@@ -109,8 +109,9 @@ TableShard::Table& TableShard::find_table(const FrameHeader& header) {
     fail(ErrorKind::protocol, "a {} ahead of table {}, whose rows are not pulled ahead", to_string(header.type),
          header.unit);
   const optim::RowRules& rules = options_.row_rules;
-  if (is_unpaired(header) && (options_.row_consistency.each_push_updates || rules.counts() || rules.sweeps()))
-    fail(ErrorKind::protocol, "an unpaired {} of a table whose rows are updated for each push, admitted or evicted",
+  const bool bounded = !is_exact() && options_.row_consistency.bound;
+  if (is_unpaired(header) && (bounded || rules.counts() || rules.sweeps()))
+    fail(ErrorKind::protocol, "an unpaired {} of a table with ssp's bound, or whose rows are admitted or evicted",
          to_string(header.type));
   return table;
 }
@@ -277,13 +278,20 @@ void TableShard::on_push(Message message, Answers& answers) {
   if (frame->gradients) return;  // it is acknowledged with the first
   frame->gradients = std::move(message);
   ++list.pushed;
-  if (options_.row_consistency.each_push_updates) {
-    if (!has_pushed(lists, piece)) return;
-    table.clocks->set_sent(piece.number, header.sender_rank, list.sent);
-    table.clocks->count_push(piece.number, header.sender_rank, piece.version);
-    update(table, piece, {header.sender_rank, header.sender_rank + std::size_t{1}}, answers);
-  } else if (complete(piece)) {
-    update(table, piece, {0, piece.workers.size()}, answers);
+  use_pushes(table, piece, header.sender_rank, answers);
+}
+
+/// Makes the update that the last push of this worker completes, if it does.
+void TableShard::use_pushes(Table& table, Piece& piece, std::size_t worker, Answers& answers) {
+  if (is_exact()) {
+    if (complete(piece)) update(table, piece, {0, piece.workers.size()}, answers);
+  } else if (has_pushed(piece.workers[worker], piece)) {
+    const Pulled& list = piece.workers[worker].front();
+    const bool unpaired = list.lr.has_value();
+    if (!unpaired) table.clocks->set_sent(piece.number, worker, list.sent);
+    table.clocks->count_push(piece.number, worker, piece.version);
+    if (unpaired) table.clocks->set_sent(piece.number, worker, kFinalVersion);  // the next push may follow no pull
+    update(table, piece, {worker, worker + 1}, answers);
   }
 }
 

@@ -38,7 +38,8 @@ inline constexpr std::size_t kTablePieceBytes = 256;
 ///
 /// Programs that do not know a step's keys at its beginning send unpaired frames (kUnpaired): any number of pulls that
 /// are only answered, and then pushes that bring the keys of the step's gradients, and the learning rate. A worker has
-/// pulls of one version in flight one after the other. With kStartUp, such a push assigns values instead.
+/// pulls of one version in flight one after the other. With kStartUp, such a push assigns values instead. Such pushes
+/// may follow no pull, where ssp's bound would not hold: they are for bsp and asp.
 ///
 /// A pure state machine; every function throws protocol if the frame is not allowed, and then has changed nothing.
 /// Memory that a worker can make it hold is bounded: keys of optim::kept_steps of TableLayout::most_keys each (of one
@@ -173,6 +174,7 @@ class TableShard {
   void assign(Table& table, const Piece& piece, const net::Message& message, Answers& answers);
   static bool has_pushed(const std::deque<Pulled>& lists, const Piece& piece);
   static bool complete(const Piece& piece);
+  void use_pushes(Table& table, Piece& piece, std::size_t worker, Answers& answers);
   void update(Table& table, Piece& piece, Range workers, Answers& answers);
 
   const ShardOptions& options_;

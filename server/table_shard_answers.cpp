@@ -31,6 +31,7 @@ void TableShard::answer(Table& table, Piece& piece, Answers& answers) {
     answers.push_back(answer_to_pull(table, piece, pull));
     if (!pull.reads && pull.asked.begin == piece.buckets.begin)
       std::ranges::find(piece.workers[worker], wanted, &Pulled::step)->sent = piece.version;
+    if (is_unpaired(pull.asked)) table.clocks->set_sent(piece.number, worker, piece.version);
     if (pull.reads) table.workers[worker].keys -= pull.keys.size();
   }
   for (WaitingRows& pull : piece.waiting)

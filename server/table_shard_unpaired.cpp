@@ -32,22 +32,23 @@ void TableShard::on_unpaired_push(Table& table, Piece& piece, Message message, A
   if (message.payload.size() % each != 0)
     fail(ErrorKind::protocol, "{} bytes of keys and gradients of {} bytes each", message.payload.size(), each);
   if (!std::isfinite(lr)) fail(ErrorKind::protocol, "gradients with the learning rate {}", lr);
-  for (std::size_t worker = 0; worker < piece.workers.size(); ++worker)
+  for (std::size_t worker = 0; is_exact() && worker < piece.workers.size(); ++worker)
     for (const Pulled& other : piece.workers[worker])
       if (other.step == header.step && other.lr && *other.lr != lr)
         fail(ErrorKind::data, "worker {} pushes step {} of table '{}' with learning rate {:g}, worker {} with {:g}",
              header.sender_rank, header.step, table.layout.name, lr, worker, *other.lr);
-  if (header.step > piece.version)
-    fail(ErrorKind::protocol, "gradients of step {} with their keys, where step {} is due", header.step, piece.version);
+  const std::uint64_t at = due(table, piece, header.sender_rank);
+  if (header.step > at)
+    fail(ErrorKind::protocol, "gradients of step {} with their keys, where step {} is due", header.step, at);
   PulledFrame read = read_keys(table, piece, header, message.payload.first(count * sizeof(std::uint64_t)), false);
-  PulledFrame& frame = keep(piece, header, piece.version, std::move(read));
+  PulledFrame& frame = keep(piece, header, at, std::move(read));
   begin_unpaired(table);
   table.workers[header.sender_rank].keys += count;
   frame.gradients = std::move(message);
   Pulled& list = piece.workers[header.sender_rank].back();
   list.lr = lr;
   ++list.pushed;
-  if (complete(piece)) update(table, piece, {0, piece.workers.size()}, answers);
+  use_pushes(table, piece, header.sender_rank, answers);
 }
 
 /// Gives rows values, from worker 0 alone, which has to keep the others waiting meanwhile.

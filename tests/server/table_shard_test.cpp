@@ -304,6 +304,38 @@ TEST_CASE("unpaired pushes bring their keys and the learning rate of the step") 
   CHECK(*cluster.shard(0).tables().version() == 2);
 }
 
+TEST_CASE("under asp each unpaired push is an update at once, with a rate of its own") {
+  ShardCluster cluster({.workers = 2, .lr = 100, .row_consistency = "asp"});
+  cluster.open(layout_of(1));
+  const std::vector<std::uint64_t> keys{key_in(5), key_in(900)};
+  const std::vector<float> first = initial(keys[1]);
+  for (std::uint64_t step = 0; step < 3; ++step) {  // without a pull: the gradients come from no values
+    const auto taken = cluster.send(0, keyed_push(1, step, {keys[1]}, {1, 2}, 0.5F));
+    REQUIRE(taken.size() == 1);
+    CHECK(taken[0].header.type == FrameType::rows_ack);
+    CHECK(taken[0].header.staleness == 0);
+  }
+  CHECK(cluster.send(0, keyed_push(1, 1, {keys[1]}, {1, 2}, 0.5F)).size() == 1);  // is repeated, and changes nothing
+  const auto rows = cluster.send(0, unpaired_pull(0, 0, 0, {keys[1]}));
+  std::vector<float> expected = first;
+  for (int update = 0; update < 3; ++update)
+    for (std::size_t i = 0; i < kWidth; ++i) expected[i] = std::fma(-0.5F, i == 0 ? 1.0F : 2.0F, expected[i]);
+  CHECK(rows[0].values() == expected);
+  CHECK(cluster.send(0, unpaired_pull(0, 1, 1, {keys[1]})).empty());  // waits for the worker's own push
+  CHECK(cluster.send(0, keyed_push(1, 3, keys, {1, 2, 3, 4}, 0.25F)).size() == 1);
+  const auto own = cluster.send(0, keyed_push(0, 0, {keys[0]}, {8, 8}, 1.0F));
+  REQUIRE(own.size() == 2);
+  CHECK(own[0].header.staleness == 1);  // the update by the other worker
+  CHECK(own[1].header.type == FrameType::rows);
+  CHECK(*cluster.shard(0).tables().version() == 5);
+  // The frames of a piece are an update once all have come.
+  Frame part = keyed_push(0, 1, {keys[0]}, {1, 1}, 1.0F);
+  part.header.end = 256;
+  CHECK(cluster.send(0, part).empty());
+  CHECK_THAT(cluster.send(0, keyed_push(0, 2, {}, {}, 1.0F))[0].text(), Contains("where step 1 is due"));
+  CHECK(*cluster.shard(0).tables().version() == 5);
+}
+
 TEST_CASE("values of rows are assigned, and rows are listed in the order of their keys") {
   ShardCluster cluster({.workers = 2, .table_optimizer = "adagrad"});
   cluster.open(layout_of(1));
@@ -369,17 +401,17 @@ TEST_CASE("unpaired frames that the protocol does not allow change nothing") {
   CHECK(cluster.shard(0).tables().rows() == 2);
 }
 
-TEST_CASE("unpaired frames are refused where rows have occurrences or clocks, or leave") {
+TEST_CASE("unpaired frames are refused where rows have occurrences or ssp's bound, or leave") {
   Frame values = keyed_push(0, 0, {key_in(1)}, {1, 2}, 0);
   values.header.flags |= FrameHeader::kStartUp;
   for (const test::ShardRules& rules :
-       {test::ShardRules{.row_consistency = "asp"}, test::ShardRules{.row_rules = {.admit = 2}},
+       {test::ShardRules{.row_consistency = "ssp:1"}, test::ShardRules{.row_rules = {.admit = 2}},
         test::ShardRules{.row_rules = {.most = 4096, .by_count = true}}, test::ShardRules{.row_rules = {.ttl = 9}}}) {
     ShardCluster cluster(rules);
     cluster.open(layout_of(1));
     for (const Frame& frame :
          {unpaired_pull(0, 0, 0, {key_in(1)}), keyed_push(0, 0, {key_in(1)}, {1, 2}, 0.5F), values})
-      CHECK_THAT(cluster.send(0, frame)[0].text(), Contains("updated for each push, admitted or evicted"));
+      CHECK_THAT(cluster.send(0, frame)[0].text(), Contains("with ssp's bound, or whose rows are admitted or evicted"));
     CHECK(cluster.shard(0).tables().rows() == 0);
   }
 }
