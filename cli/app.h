@@ -27,6 +27,7 @@ class App {
   worker::DatasetRegistry& datasets() { return workers_.datasets; }
   Registry<worker::StrategyKind>& strategies() { return workers_.strategies; }
   optim::OptimizerRegistry& optimizers() { return optimizers_; }
+  Registry<optim::RowRule>& row_rules() { return optimizers_.rows; }  ///< see also optim::KvHandle
   Registry<server::Aggregator>& aggregators() { return aggregators_; }
 
   /// Calls `callback` in each worker after each step; see StepContext. Figures that it records are in metrics.jsonl.

@@ -6,6 +6,7 @@
 
 #include <psring/common/base/text/registry.h>
 #include <psring/optim/optimizer.h>
+#include <psring/optim/rows/row_rule.h>
 
 namespace psring::optim {
 
@@ -25,10 +26,13 @@ struct OptimizerOptions {
 };
 
 /// Use: `registry.make(Spec::parse("--optimizer", "adam"), options)`. A name takes no arguments after a colon.
-using OptimizerRegistry = Registry<Optimizer, const OptimizerOptions&>;
+class OptimizerRegistry : public Registry<Optimizer, const OptimizerOptions&> {
+ public:
+  Registry<RowRule> rows;  ///< the rules of tables' rows: `rows.make(Spec::parse("--table-optimizer", "adam"))`
+};
 
 /// sgd (with --momentum > 0, momentum), momentum (0.9), adagrad, rmsprop, adam, adamw (weight decay 0.01), adamw-8bit,
-/// lamb.
+/// lamb; and the rules of make_row_rule.
 void register_builtin_optimizers(OptimizerRegistry& registry);
 
 }  // namespace psring::optim

@@ -17,7 +17,7 @@ JobShard::JobShard(const JobOptions& job, std::uint64_t steps, const Registry<Ag
       codec_(optim::make_codec(job.compress, job.error_feedback)),
       optimizer_(optim::make_optimizer(optimizers, job)),
       schedule_(optim::make_schedule(Spec::parse("--schedule", job.schedule), steps)),
-      row_rule_(optim::make_row_rule(Spec::parse("--table-optimizer", job.table_optimizer))) {}
+      row_rule_(optimizers.rows.make(Spec::parse("--table-optimizer", job.table_optimizer))) {}
 
 ShardOptions JobShard::options(std::size_t rank, std::size_t pushers) const {
   const bool applies = job_.optimizer_on == "server";

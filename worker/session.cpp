@@ -1,4 +1,3 @@
-#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -6,6 +5,7 @@
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/proc/role.h>
+#include <psring/worker/programs/end_of_program.h>
 #include <psring/worker/servers/ps_client.h>
 #include <psring/worker/session.h>
 
@@ -108,12 +108,6 @@ void Session::push_pull(std::uint64_t step, std::size_t unit) {
 
 PsClient& Session::client() { return *state_->memory->client; }
 
-void Session::finish() {
-  net::ControlLink& link = state_->member.link();
-  link.on_change({});
-  link.report(state_->member.report_json(""));
-  link.done();
-  link.flush(state_->member.clock().now() + std::chrono::seconds(10));
-}
+void Session::finish() { end_of_program(state_->member); }
 
 }  // namespace psring::worker

@@ -260,7 +260,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   if (samples != Samples::planned) limit_evaluation(job, data_);
   layout_.tables = table_layouts(job, *model_, *data_.train, strategy_->row_servers ? job.servers : layout_.owners);
   if (!layout_.tables.empty()) {
-    row_rule_ = optim::make_row_rule(Spec::parse("--table-optimizer", job.table_optimizer));
+    row_rule_ = optimizers.rows.make(Spec::parse("--table-optimizer", job.table_optimizer));
     row_lr_ = job.table_lr.value_or(row_rule_->default_lr());
   }
   if (job.global_batch > data_.train->size())

@@ -69,8 +69,8 @@ std::uint64_t expected_index_bytes(double keys) {
   return static_cast<std::uint64_t>(bytes);
 }
 
-TableMemory predict(const MemoryFlags& flags, const JobOptions& job, double rows, std::size_t width, double lookups) {
-  const auto rule = optim::make_row_rule(Spec::parse("--table-optimizer", job.table_optimizer));
+TableMemory predict(const MemoryFlags& flags, const JobOptions& job, const optim::RowRule& rule, double rows,
+                    std::size_t width, double lookups) {
   const auto batch = static_cast<std::size_t>(lookups);
   const TableLayout table{.name = "table",
                           .width = width,
@@ -90,7 +90,7 @@ TableMemory predict(const MemoryFlags& flags, const JobOptions& job, double rows
   const double owned = memory.rows / static_cast<double>(job.servers);
   worker::KeyCounts::Most most{.rows = static_cast<std::size_t>(std::ceil(owned))};
   most.index_bytes = expected_index_bytes(owned);
-  memory.server = worker::row_memory(table, *rule, most);
+  memory.server = worker::row_memory(table, rule, most);
   memory.server[Category::communication] = optim::key_list_bytes(table, job.workers, false, exact);
   if (job.transport == "tcp")
     memory.server[Category::communication] += job.workers * optim::answer_bytes(table, exact) * (1 + table.lookahead);
@@ -123,7 +123,7 @@ double expected_keys(double rows, double exponent, double draws) {
   return keys;
 }
 
-int table_memory(const MemoryFlags& flags, const App& /*app*/) {
+int table_memory(const MemoryFlags& flags, const App& app) {
   for (const auto& [name, text] : flags.job)
     if (!kTableOptions.contains(name)) fail(ErrorKind::usage, "--{}: means nothing with --table; give a --model", name);
   for (const auto& [given, name] : {std::pair(!flags.limit.empty(), "--limit"),
@@ -141,7 +141,8 @@ int table_memory(const MemoryFlags& flags, const App& /*app*/) {
   given.try_emplace("workers", "1");
   JobOptions job = options::job_of(given);
   job.servers = given.contains("servers") ? parse_positive("--servers", given["servers"]) : 1;
-  const TableMemory memory = predict(flags, job, size[0], static_cast<std::size_t>(size[1]), lookups);
+  const auto rule = app.optimizers().rows.make(Spec::parse("--table-optimizer", job.table_optimizer));
+  const TableMemory memory = predict(flags, job, *rule, size[0], static_cast<std::size_t>(size[1]), lookups);
   if (flags.json) {
     out::print("{}\n", Json{{"rows", std::llround(memory.rows)},
                             {"keys", memory.keys},

@@ -97,6 +97,7 @@ std::string names_help(const App& app) {
   return list("Strategies (--strategy, --strategies)", workers.strategies.help()) + "\n" +
          list("Models (--model)", workers.models.help()) + "\n" + list("Data sets (--data)", workers.datasets.help()) +
          "\n" + list("Optimizers (--optimizer)", app.optimizers().help()) + "\n" +
+         list("Rules of tables' rows (--table-optimizer)", app.optimizers().rows.help()) + "\n" +
          list("Aggregation rules of servers (--aggregate)", app.aggregators().help());
 }
 

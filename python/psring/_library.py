@@ -163,6 +163,7 @@ _CALLS: dict[str, list[Any]] = {
     "rows_pool": [c_void_p, POINTER(Bags), c_void_p],
     "rows_add_pooled": [c_void_p, POINTER(Bags), c_void_p],
     "rows_add": [c_void_p, c_void_p],
+    "table_add": [c_void_p, c_void_p, c_size_t, c_void_p],
     "table_wait": [c_void_p, c_double],
     "table_end_step": [c_void_p, c_double],
     "table_drop": [c_void_p],

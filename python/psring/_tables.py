@@ -74,6 +74,10 @@ class Table:
         assert rows.value is not None
         return Rows(self, rows.value, count)
 
+    def add(self, keys: int, count: int, gradients: int) -> None:
+        """Adds gradients to the rows of the keys at the address, which may repeat and need not have been fetched."""
+        call("table_add", self._handle, keys, count, gradients)
+
     def assign(self, keys: int, count: int, values: int) -> None:
         """At rank 0: gives rows the values at the address; `Tables.wait` waits until the servers have them."""
         call("table_assign", self._handle, keys, count, values)
@@ -97,8 +101,9 @@ class Table:
 
 
 class Tables:
-    """The tables of a job with servers; all workers open the same ones, in the same order, and then `start`. Methods take
-    addresses; psring.torch.Tables takes tensors.
+    """The tables of a job with servers; all workers open the same ones, in the same order, and then `start`. Under bsp a step
+    is a step of all workers; in a job with --consistency asp it is one of this worker. Methods take addresses;
+    psring.torch.Tables takes tensors.
 
     tables = Tables(job); ads = tables.open("ads", 16); tables.start()
     rows = ads.fetch(keys, count, tables.step); rows.wait(); ...; tables.wait(); tables.end_step(lr)
@@ -150,7 +155,8 @@ class Tables:
         )
 
     def end_step(self, lr: float) -> None:
-        """Pushes the gradients that were added, and begins the next step; after `wait`. All workers give the same rate."""
+        """Pushes the gradients that were added, and begins the next step; after `wait`. Under bsp all workers give the same
+        rate."""
         call("table_end_step", self.job.handle, lr)
         self.step += 1
 

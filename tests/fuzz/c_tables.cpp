@@ -140,8 +140,19 @@ class Calls {
     return status;
   }
 
+  /// A gradient of -1 for each of some keys, which nobody has to have fetched.
+  psring_status add_by_keys() {
+    const std::size_t most = count();
+    const std::uint64_t* const keys = some_keys();
+    const psring_status status = psring_table_add(table(), keys, most, memory(gradients_));
+    if (status == PSRING_OK)
+      for (std::size_t i = 0; i < most; ++i) ++added_[keys[i]];
+    return status;
+  }
+
   /// A gradient of -1 for each of the fetch's keys.
   psring_status add() {
+    if (in_.below(3) == 0) return add_by_keys();
     psring_rows* const to = rows();
     psring_bags bags{};
     bags.size = sizeof bags;

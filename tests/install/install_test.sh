@@ -165,4 +165,18 @@ job+=("$server")
 printf 'version 1: 0.5 1 ... 499.5\nversion 2: 1 2 ... 999\n' | diff - push_pull.txt || die "push_pull printed something else"
 wait "$server" || { cat server.txt; die "the server failed"; }
 end_coordinator
+
+# Its own handle at the servers, to which two workers push keys.
+start_coordinator words --workers 2 --servers 1 --steps 1 --consistency asp --table-optimizer sum
+printf 'a b a\nb b\n\nc a a a\n' >words.txt
+./build/word_count role-server --rdzv-endpoint "$endpoint" --key words.key >server.txt 2>&1 &
+server=$!
+./build/word_count count "$endpoint" words.key words.txt a >words.a 2>&1 &
+other=$!
+job+=("$server" "$other")
+./build/word_count count "$endpoint" words.key words.txt b >words.b || { cat server.txt coordinator.err; die "word_count failed"; }
+wait "$other" || { cat words.a; die "the other word_count failed"; }
+wait "$server" || { cat server.txt; die "the server of word_count failed"; }
+end_coordinator
+cat words.a words.b | diff - <(printf 'a: 5\nb: 3\n') || die "word_count printed something else"
 echo "install_test: passed"

@@ -17,6 +17,7 @@ except ImportError:
     print("SKIPPED: no PyTorch (Debian: python3-torch)")
     sys.exit(0)
 
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
@@ -273,6 +274,29 @@ def steps_of(_rank: int, _size: int) -> None:
     tables.close()
 
 
+def at_own_pace(rank: int, size: int) -> None:
+    """Under asp each step is an update at once: workers with different numbers of steps, which read their own writes."""
+    tables = psring.torch.Tables(servers=2, lr=0.5, options=("--consistency", "asp"))
+    bag = tables.EmbeddingBag("bag", WIDTH, mode="sum", init="constant:0")
+    own = torch.tensor([[10 + rank]])
+    table, keys, gradients = tables._tables.all["bag"], torch.tensor([5, 77, 77]), torch.full((3, WIDTH), 2.0)
+    for step in range(4 + 3 * rank):
+        bag(torch.tensor([[5, 10 + rank]])).sum().backward()
+        table.add(keys.data_ptr(), 3, gradients.data_ptr())
+        tables.step()
+        with torch.no_grad():
+            assert bag(own).tolist() == [[-0.5 * (step + 1)] * WIDTH], bag(own)
+    tables._flush()
+    dist.barrier()
+    steps = sum(4 + 3 * each for each in range(size))
+    with torch.no_grad():
+        assert bag(torch.tensor([[5], [77]])).tolist() == [[-1.5 * steps] * WIDTH, [-2.0 * steps] * WIDTH]
+    moved, predicted = tables.traffic()
+    assert moved == predicted, (moved, predicted)
+    dist.barrier()
+    tables.close()
+
+
 def attached(_rank: int, _size: int) -> None:
     """The learning rate of each step, and zero_grad."""
     for own in (None, 1.0):
@@ -422,7 +446,7 @@ def misuse(_rank: int, _size: int) -> dict[str, str]:
         "two rates": line_of(lambda: make(optimizer=psring.torch.RowWiseAdagrad(0.1), lr=0.1)),
         "servers": line_of(lambda: make(servers=0)),
         "option of the job": line_of(lambda: make(options=("--compress", "int8")).EmbeddingBag("a", 1)),
-        "consistency": line_of(lambda: make(options=("--consistency", "asp")).EmbeddingBag("a", 1)),
+        "consistency": line_of(lambda: make(options=("--consistency", "ssp:2")).EmbeddingBag("a", 1)),
     }
     tables = make()
     net = nn.Sequential(nn.Embedding(4, 2, sparse=True), nn.Linear(2, 1))
@@ -492,7 +516,7 @@ EXPECTED = {
     "two rates": "given twice",
     "servers": "servers=0",
     "option of the job": "--compress int8 is refused",
-    "consistency": "--consistency asp is refused",
+    "consistency": "--consistency ssp:2 is refused",
     "two of a name": "two tables are named 'bag'",
     "width": "10000",
     "width below 0": "embedding_dim=-1: expected 1 to 8,192",
@@ -556,6 +580,9 @@ class Calls(unittest.TestCase):
 
     def test_steps(self) -> None:
         alone(steps_of)
+
+    def test_asp(self) -> None:
+        run(at_own_pace, size=2)
 
     def test_learning_rates(self) -> None:
         alone(attached)

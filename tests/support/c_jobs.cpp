@@ -1,4 +1,5 @@
 #include <stdexcept>
+#include <utility>
 
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/registry.h>
@@ -9,7 +10,7 @@
 
 namespace psring::test {
 
-CJobs::CJobs(const JobOptions& job) {
+CJobs::CJobs(const JobOptions& job, std::function<void(optim::OptimizerRegistry&)> add) : add_(std::move(add)) {
   net::JobKey key = net::JobKey::generate();
   key.save(key_file_);
   net::CoordinatorService::Options options;
@@ -37,6 +38,7 @@ void CJobs::serve() {
       [&](const char* name, const char* help, auto make) { aggregators.add(name, help, make); });
   optim::OptimizerRegistry optimizers;
   optim::register_builtin_optimizers(optimizers);
+  if (add_) add_(optimizers);
   try {
     Membership member({.endpoint = service_->endpoint(), .key_file = key_file_}, net::Role::server);
     server::run_server(member, aggregators, optimizers);

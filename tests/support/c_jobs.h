@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -10,14 +11,18 @@
 #include <psring/common/net/key.h>
 #include <psring/common/proc/coordinator/coordinator_service.h>
 #include <psring/common/proc/job.h>
+#include <psring/common/proc/role_options.h>
+#include <psring/optim/optimizers.h>
 #include <psring/tests/support/temporary_folder.h>
 
 namespace psring::test {
 
-/// A job's coordinator and servers in threads of this process, for workers that join through the C interface.
+/// A job's coordinator and servers in threads of this process, for workers that join through the C interface, or as
+/// programs do in C++.
 class CJobs {
  public:
-  explicit CJobs(const JobOptions& job);
+  /// `add`: adds the servers' own rules.
+  explicit CJobs(const JobOptions& job, std::function<void(optim::OptimizerRegistry&)> add = {});
 
   /// The job of a program that uses collectives alone.
   static JobOptions collectives(std::size_t workers, const std::string& transport = "auto");
@@ -25,11 +30,13 @@ class CJobs {
   /// Joins, and returns when all workers have. Throws std::runtime_error. The caller frees the job before this object
   /// goes, which waits for the servers.
   psring_job* join(std::int64_t rank) const;
+  RoleOptions role(std::uint32_t rank) const { return {service_->endpoint(), key_file_, rank}; }
 
  private:
   void serve();
 
   const SystemClock clock_;
+  const std::function<void(optim::OptimizerRegistry&)> add_;
   const TemporaryFolder folder_;
   const std::string key_file_ = folder_.file("job.key");
   std::optional<net::CoordinatorService> service_;

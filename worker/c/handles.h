@@ -10,8 +10,8 @@
 #include <psring/c.h>
 #include <psring/worker/c/job.h>
 #include <psring/worker/c/messages.h>
-#include <psring/worker/c/tables.h>
 #include <psring/worker/c/vector.h>
+#include <psring/worker/programs/table_client.h>
 
 // The handles of the C interface. Each keeps the job alive, so that they may be freed in any order.
 
@@ -36,14 +36,14 @@ struct psring_vector {
 
 struct psring_table {
   std::shared_ptr<psring::c::Job> job;
-  psring::c::Tables* tables = nullptr;  ///< the job's
+  psring::worker::TableClient* tables = nullptr;  ///< the job's
   std::size_t number = 0;
   std::size_t width = 0;
 };
 
 struct psring_rows {
   psring_table table;
-  std::shared_ptr<psring::c::Rows> rows;
+  std::shared_ptr<psring::worker::FetchedRows> rows;
 };
 
 struct psring_job {

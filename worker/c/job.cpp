@@ -17,8 +17,8 @@
 #include <psring/ring/shm/world.h>
 #include <psring/ring/split.h>
 #include <psring/worker/c/job.h>
-#include <psring/worker/c/tables.h>
 #include <psring/worker/c/vector.h>
+#include <psring/worker/programs/table_client.h>
 
 namespace psring::c {
 
@@ -54,8 +54,8 @@ struct Job::Memory {
   std::shared_ptr<Arena> arena;  ///< shared with the group
   std::optional<ring::RingLinks> links;
   std::unique_ptr<ring::ProcessGroup> world;
-  std::unique_ptr<Vector> vector;  ///< null until it is opened
-  std::unique_ptr<Tables> tables;  ///< as well
+  std::unique_ptr<Vector> vector;               ///< null until it is opened
+  std::unique_ptr<worker::TableClient> tables;  ///< as well
 };
 
 Job::Job(const RoleOptions& options, std::size_t memory_bytes)
@@ -98,10 +98,10 @@ Vector& Job::open_vector(std::vector<UnitSpec> units) {
   return *memory_->vector;
 }
 
-Tables& Job::open_tables() {
+worker::TableClient& Job::open_tables() {
   const std::scoped_lock lock(mutex_);
   if (memory_->vector != nullptr) fail(ErrorKind::usage, "psring_table_open: the job has a vector: join a second job");
-  if (memory_->tables == nullptr) memory_->tables = std::make_unique<Tables>(member_, *memory_->arena);
+  if (memory_->tables == nullptr) memory_->tables = std::make_unique<worker::TableClient>(member_, *memory_->arena);
   return *memory_->tables;
 }
 

@@ -23,9 +23,12 @@
 #include <psring/ring/process_group.h>
 #include <psring/worker/c/engine.h>
 
+namespace psring::worker {
+class TableClient;
+}
+
 namespace psring::c {
 
-class Tables;
 class Vector;
 
 /// Users give ids to groups, from 1 to kMostGroups. Each group, the world (0) too, has two of the job's own: one for
@@ -66,7 +69,7 @@ class Job {
   /// servers.
   Vector& open_vector(std::vector<UnitSpec> units);
   /// Returns the tables that the job's servers own. Throws usage if the job has a vector, or no servers.
-  Tables& open_tables();
+  worker::TableClient& open_tables();
 
   /// The ranks of `parent`, this one among them, that form a group with this number.
   std::unique_ptr<ring::ProcessGroup> split(ring::ProcessGroup& parent, std::span<const std::uint32_t> ranks,

@@ -10,13 +10,13 @@
 
 using psring::ErrorKind;
 using psring::fail;
-using psring::c::Bags;
 using psring::c::guarded;
 using psring::c::moment_in;
 using psring::c::require;
-using psring::c::Rows;
-using psring::c::Tables;
 using psring::c::whole;
+using psring::worker::Bags;
+using psring::worker::FetchedRows;
+using psring::worker::TableClient;
 
 namespace {
 
@@ -69,7 +69,7 @@ psring_status on(psring_rows* rows, const char* function, bool wants_arrived, Bo
   });
 }
 
-Bags bags_of(const psring_bags* given, const Rows& rows) {
+Bags bags_of(const psring_bags* given, const FetchedRows& rows) {
   const psring_bags bags = whole(given, "psring_bags");
   if (bags.mean != 0 && bags.mean != 1) fail(ErrorKind::usage, "psring_bags: mean is {}; 0 or 1", bags.mean);
   if (bags.places == nullptr && bags.lookups != rows.places().size())
@@ -95,7 +95,7 @@ psring_status psring_table_open(psring_job* job, const psring_table_options* opt
     require(job, "psring_table_open: job");
     job->job->require_member();
     psring::TableLayout layout = layout_of(whole(options, "psring_table_open: options"));
-    Tables& tables = job->job->open_tables();
+    TableClient& tables = job->job->open_tables();
     const std::size_t width = layout.width;
     const std::scoped_lock lock(job->opening);
     const std::size_t number = tables.add(std::move(layout));
@@ -105,7 +105,7 @@ psring_status psring_table_open(psring_job* job, const psring_table_options* opt
 }
 
 psring_status psring_table_start(psring_job* job, uint64_t* step) {
-  return on(job, "psring_table_start", [&](Tables& tables) {
+  return on(job, "psring_table_start", [&](TableClient& tables) {
     require(step, "psring_table_start: step");
     *step = tables.start();
     return PSRING_OK;
@@ -114,7 +114,7 @@ psring_status psring_table_start(psring_job* job, uint64_t* step) {
 
 psring_status psring_table_fetch(psring_table* table, const uint64_t* keys, size_t count, uint64_t version,
                                  psring_rows** rows) {
-  return on(table, "psring_table_fetch", [&](Tables& tables) {
+  return on(table, "psring_table_fetch", [&](TableClient& tables) {
     require(rows, "psring_table_fetch: rows");
     *rows = nullptr;
     if (count > 0) require(keys, "psring_table_fetch: keys");
@@ -124,14 +124,14 @@ psring_status psring_table_fetch(psring_table* table, const uint64_t* keys, size
 }
 
 psring_status psring_rows_wait(psring_rows* rows, double timeout) {
-  return on(rows, "psring_rows_wait", false, [&](Tables& tables, const std::shared_ptr<Rows>& held) {
+  return on(rows, "psring_rows_wait", false, [&](TableClient& tables, const std::shared_ptr<FetchedRows>& held) {
     if (!held->arrived()) rows->table.job->require_member();
     return tables.wait(*held, moment_in(timeout)) ? PSRING_OK : PSRING_PENDING;
   });
 }
 
 psring_status psring_rows_values(psring_rows* rows, const float** values, const int64_t** places, size_t* different) {
-  return on(rows, "psring_rows_values", true, [&](Tables& /*tables*/, const std::shared_ptr<Rows>& held) {
+  return on(rows, "psring_rows_values", true, [&](TableClient& /*tables*/, const std::shared_ptr<FetchedRows>& held) {
     require(values, "psring_rows_values: values");
     require(places, "psring_rows_values: places");
     require(different, "psring_rows_values: different");
@@ -143,7 +143,7 @@ psring_status psring_rows_values(psring_rows* rows, const float** values, const 
 }
 
 psring_status psring_rows_pool(psring_rows* rows, const psring_bags* bags, float* out) {
-  return on(rows, "psring_rows_pool", true, [&](Tables& /*tables*/, const std::shared_ptr<Rows>& held) {
+  return on(rows, "psring_rows_pool", true, [&](TableClient& /*tables*/, const std::shared_ptr<FetchedRows>& held) {
     const Bags made = bags_of(bags, *held);
     if (made.size() > 0) require(out, "psring_rows_pool: out");
     held->pool(made, {out, made.size() * held->width()});
@@ -152,7 +152,7 @@ psring_status psring_rows_pool(psring_rows* rows, const psring_bags* bags, float
 }
 
 psring_status psring_rows_add_pooled(psring_rows* rows, const psring_bags* bags, const float* gradients) {
-  return on(rows, "psring_rows_add_pooled", true, [&](Tables& tables, const std::shared_ptr<Rows>& held) {
+  return on(rows, "psring_rows_add_pooled", true, [&](TableClient& tables, const std::shared_ptr<FetchedRows>& held) {
     const Bags made = bags_of(bags, *held);
     if (made.size() > 0) require(gradients, "psring_rows_add_pooled: gradients");
     tables.add(held, made, {gradients, made.size() * held->width()});
@@ -161,7 +161,7 @@ psring_status psring_rows_add_pooled(psring_rows* rows, const psring_bags* bags,
 }
 
 psring_status psring_rows_add(psring_rows* rows, const float* gradients) {
-  return on(rows, "psring_rows_add", true, [&](Tables& tables, const std::shared_ptr<Rows>& held) {
+  return on(rows, "psring_rows_add", true, [&](TableClient& tables, const std::shared_ptr<FetchedRows>& held) {
     if (held->size() > 0) require(gradients, "psring_rows_add: gradients");
     tables.add(held, {gradients, held->size() * held->width()});
     return PSRING_OK;
@@ -178,25 +178,34 @@ void psring_rows_free(psring_rows* rows) {
 
 psring_status psring_table_wait(psring_job* job, double timeout) {
   return on(job, "psring_table_wait",
-            [&](Tables& tables) { return tables.wait_idle(moment_in(timeout)) ? PSRING_OK : PSRING_PENDING; });
+            [&](TableClient& tables) { return tables.wait_idle(moment_in(timeout)) ? PSRING_OK : PSRING_PENDING; });
 }
 
 psring_status psring_table_end_step(psring_job* job, double lr) {
-  return on(job, "psring_table_end_step", [&](Tables& tables) {
+  return on(job, "psring_table_end_step", [&](TableClient& tables) {
     tables.end_step(lr);
     return PSRING_OK;
   });
 }
 
+psring_status psring_table_add(psring_table* table, const uint64_t* keys, size_t count, const float* gradients) {
+  return on(table, "psring_table_add", [&](TableClient& tables) {
+    if (count > 0) require(keys, "psring_table_add: keys");
+    if (count > 0) require(gradients, "psring_table_add: gradients");
+    tables.add(table->number, {keys, count}, {gradients, count * table->width});
+    return PSRING_OK;
+  });
+}
+
 psring_status psring_table_drop(psring_job* job) {
-  return on(job, "psring_table_drop", [&](Tables& tables) {
+  return on(job, "psring_table_drop", [&](TableClient& tables) {
     tables.drop();
     return PSRING_OK;
   });
 }
 
 psring_status psring_table_assign(psring_table* table, const uint64_t* keys, size_t count, const float* values) {
-  return on(table, "psring_table_assign", [&](Tables& tables) {
+  return on(table, "psring_table_assign", [&](TableClient& tables) {
     if (count > 0) require(keys, "psring_table_assign: keys");
     if (count > 0) require(values, "psring_table_assign: values");
     tables.assign(table->number, {keys, count}, {values, count * table->width});
@@ -206,7 +215,7 @@ psring_status psring_table_assign(psring_table* table, const uint64_t* keys, siz
 
 psring_status psring_table_list(psring_table* table, uint64_t* cursor, size_t most, uint64_t* keys, float* values,
                                 size_t* count, double timeout) {
-  return on(table, "psring_table_list", [&](Tables& tables) {
+  return on(table, "psring_table_list", [&](TableClient& tables) {
     require(cursor, "psring_table_list: cursor");
     require(keys, "psring_table_list: keys");
     require(values, "psring_table_list: values");
@@ -218,10 +227,10 @@ psring_status psring_table_list(psring_table* table, uint64_t* cursor, size_t mo
 }
 
 psring_status psring_table_moved(psring_job* job, uint64_t* sent, uint64_t* received) {
-  return on(job, "psring_table_moved", [&](Tables& tables) {
+  return on(job, "psring_table_moved", [&](TableClient& tables) {
     require(sent, "psring_table_moved: sent");
     require(received, "psring_table_moved: received");
-    const Tables::Moved moved = tables.moved();
+    const TableClient::Moved moved = tables.moved();
     *sent = moved.sent;
     *received = moved.received;
     return PSRING_OK;
@@ -229,10 +238,10 @@ psring_status psring_table_moved(psring_job* job, uint64_t* sent, uint64_t* rece
 }
 
 psring_status psring_table_predict(psring_job* job, uint64_t* sent, uint64_t* received) {
-  return on(job, "psring_table_predict", [&](Tables& tables) {
+  return on(job, "psring_table_predict", [&](TableClient& tables) {
     require(sent, "psring_table_predict: sent");
     require(received, "psring_table_predict: received");
-    const Tables::Moved moved = tables.predicted();
+    const TableClient::Moved moved = tables.predicted();
     *sent = moved.sent;
     *received = moved.received;
     return PSRING_OK;

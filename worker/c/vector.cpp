@@ -62,7 +62,7 @@ Vector::Vector(Membership& member, Arena& arena, std::vector<UnitSpec> units)
   optim::OptimizerRegistry optimizers;
   optim::register_builtin_optimizers(optimizers);
   rule_ = optim::make_optimizer(optimizers, job);
-  worker::PsClient::Options options = ServerAccess::options(member, arena);
+  worker::PsClient::Options options = worker::ServerAccess::options(member, arena);
   options.codec = codec_.get();
   servers_.emplace(member, layout_, std::move(options));
   client_ = &servers_->client();

@@ -15,7 +15,7 @@
 #include <psring/common/device/buffer.h>
 #include <psring/common/proc/role.h>
 #include <psring/optim/codec/compression.h>
-#include <psring/worker/c/server_access.h>
+#include <psring/worker/programs/server_access.h>
 #include <psring/worker/state/compressor.h>
 #include <psring/worker/state/error_feedback.h>
 #include <psring/worker/state/run_checkpoints.h>
@@ -128,7 +128,7 @@ class Vector {
   std::vector<Buffer> values_;
   std::vector<Buffer> gradients_;
 
-  std::optional<ServerAccess> servers_;
+  std::optional<worker::ServerAccess> servers_;
   worker::PsClient* client_ = nullptr;  ///< of servers_
   // Guarded by the servers' lock.
   bool agreed_ = false;

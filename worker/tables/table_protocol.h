@@ -67,7 +67,7 @@ class TableProtocol {
   /// The servers have taken all gradients of the table.
   bool acknowledged(std::size_t table) const { return tables_[table].unacknowledged == 0; }
 
-  // For programs that do not know a step's keys at its beginning (worker/c/unpaired_rows.h).
+  // For programs that do not know a step's keys at its beginning (worker/programs/unpaired_rows.h).
   /// As `pull`, with flags of the frames.
   void ask(std::size_t table, const RowKeys& asked, std::uint64_t version, Elements into, std::uint8_t flags,
            Frames& out);

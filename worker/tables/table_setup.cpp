@@ -124,7 +124,7 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
 }
 
 void check_program_tables(const JobOptions& job) {
-  if (job.servers == 0) fail(ErrorKind::usage, "psring_table_open: the job has no servers");
+  if (job.servers == 0) fail(ErrorKind::usage, "tables: the job has no servers");
   if (job.servers > kMostTableOwners)
     fail(ErrorKind::usage, "--servers {}: at most {} own a table", job.servers, kMostTableOwners);
   refuse(refused_by_owners(job), "this program");
@@ -132,9 +132,10 @@ void check_program_tables(const JobOptions& job) {
   optim::register_builtin_optimizers(optimizers);
   JobOptions plain;
   optim::fill_in(plain, *optim::make_optimizer(optimizers, plain));  // as the launcher has done
+  const Consistency consistency = parse_consistency(job.row_consistency());
   const Refused rows[] = {
-      {parse_consistency(job.consistency).each_push_updates, "--consistency " + job.consistency,
-       "rows are updated once for all workers of a step"},
+      {consistency.each_push_updates && consistency.bound, "--consistency " + job.row_consistency(),
+       "a program's steps need not ask for rows, where they would wait"},
       {job.checkpoint_every > 0, "--checkpoint-every", "a checkpoint has no rows of programs"},
       {!job.resume.empty(), "--resume", "a checkpoint has no rows of programs"},
       {job.replicas > 0, "--replicas", "a program's steps with rows are not repeated"},

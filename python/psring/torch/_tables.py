@@ -29,7 +29,8 @@ class Tables:
     self.ads = tables.EmbeddingBag("ads", 16, mode="sum")     # in a module, as nn.EmbeddingBag
     tables.attach(optimizer)                                  # optimizer.step() ends a step of the tables, too
 
-    All workers make the same tables, in the same order, before the first pass, and end the same steps.
+    All workers make the same tables, in the same order, before the first pass, and end the same steps. With
+    options=("--consistency", "asp") each worker's step updates rows at once, by its own gradients, and nobody waits.
 
     servers: the number of server processes, which rank 0 starts on its host; None: that of `psring.run --servers`, or 1.
     optimizer: the servers' rule: "sgd", "adagrad", "rowwise-adagrad", "adam" or "ftrl", with options as in "adagrad:eps=1e-8",

@@ -201,6 +201,48 @@ TEST_CASE("rows train as a naive sum does, over each transport") {
     }
 }
 
+TEST_CASE("under asp a worker's steps are updates at once, and it reads its own writes") {
+  for (const char* transport : {"shm", "tcp"}) {
+    JobOptions job = job_with(transport);
+    job.consistency = "asp";
+    const auto body = [](psring_job* own) {
+      const std::size_t rank = psring_rank(psring_world(own));
+      psring_table* const table = opened(own);
+      std::uint64_t step = 0;
+      ok(psring_table_start(own, &step), "start");
+      // Keys of this worker alone, one of them twice, and one of both.
+      const std::vector<std::uint64_t> keys{100 + rank, 200 + rank, 200 + rank, 7};
+      const std::vector<float> ones(keys.size() * kWidth, -1);
+      for (step = 1; step <= 40 + 20 * rank; ++step) {  // the workers have different numbers of steps
+        ok(psring_table_add(table, keys.data(), keys.size(), ones.data()), "add");
+        ok(psring_table_wait(own, 60), "wait");
+        ok(psring_table_end_step(own, kRate), "end");
+        if (step % 10 != 0) continue;
+        const std::vector<float> values = values_of(table, {100 + rank, 200 + rank, 100 + rank, 999}, step);
+        const float pushed = static_cast<float>(kRate * static_cast<double>(step));
+        need(values[0] == 0.25F + pushed && values[kWidth] == 0.25F + 2 * pushed && values[2 * kWidth] == values[0] &&
+                 values[3 * kWidth] == 0.25F,
+             "own writes in step " + std::to_string(step));
+      }
+      float done = 0;  // a key counts the workers that have ended
+      const std::uint64_t end = 8;
+      const std::vector<float> one(kWidth, -2);
+      ok(psring_table_add(table, &end, 1, one.data()), "add");
+      ok(psring_table_wait(own, 60), "wait");
+      ok(psring_table_end_step(own, kRate), "end");
+      while (done < 2) done = values_of(table, {end}, step)[0] - 0.25F;
+      need(values_of(table, {7}, step)[0] == 0.25F + kRate * 100, "what both have pushed");
+      ok(psring_table_wait(own, 60), "wait");
+      std::array<std::uint64_t, 4> bytes{};
+      ok(psring_table_moved(own, bytes.data(), &bytes[1]), "moved");
+      ok(psring_table_predict(own, &bytes[2], &bytes[3]), "predict");
+      need(bytes[0] == bytes[2] && bytes[1] == bytes[3], "bytes as predicted");
+    };
+    INFO(transport);
+    CHECK(run(job, body) == "");
+  }
+}
+
 TEST_CASE("wrong calls of tables are refused, and change nothing") {
   const auto body = [](psring_job* job) {
     psring_table* table = nullptr;
@@ -211,11 +253,11 @@ TEST_CASE("wrong calls of tables are refused, and change nothing") {
       refused(psring_table_open(job, &wrong, &table), text);
     };
     std::uint64_t step = 0;
-    refused(psring_table_start(job, &step), "psring_table_open comes first");
+    refused(psring_table_start(job, &step), "no table was opened");
     opens([](auto& o) { o.size = 4; }, "options of 4 bytes");
     opens([](auto& o) { o.size = 12; }, "options of 12 bytes");
     opens([](auto& o) { o.name = nullptr; }, "name is null");
-    opens([](auto& o) { o.width = 0; }, "psring_table_open");
+    opens([](auto& o) { o.width = 0; }, "of width 0");
     opens([](auto& o) { o.type = PSRING_F64; }, "f32 or bf16");
     opens([](auto& o) { o.init = "uniform"; }, "init");
     opens([](auto& o) { o.init = "ones:1"; }, "init");
@@ -282,16 +324,20 @@ TEST_CASE("wrong calls of rows are refused, and change nothing") {
     refused(psring_rows_add(rows, nullptr), "gradients is null");
     refused(psring_rows_values(rows, nullptr, nullptr, nullptr), "values is null");
     refused(psring_rows_wait(nullptr, 0), "rows is null");
+    refused(psring_table_add(table, nullptr, 1, memory.data()), "keys is null");
+    refused(psring_table_add(table, keys.data(), 1, nullptr), "gradients is null");
+    refused(psring_table_add(nullptr, keys.data(), 1, memory.data()), "table is null");
+    refused(psring_table_add(table, many.data(), 5, memory.data()), "5 different keys");
     refused(psring_rows_wait(rows, -1), "timeout");
-    refused(psring_table_end_step(job, -0.1), "a learning rate of -0.1");
+    refused(psring_table_end_step(job, -0.1), "the learning rate -0.1");
     refused(psring_table_end_step(nullptr, 0.1), "job is null");
-    refused(psring_table_assign(table, keys.data(), 4, memory.data()), "key 2 is given twice");
+    refused(psring_table_assign(table, keys.data(), 4, memory.data()), "key 2 of table");
     refused(psring_table_assign(table, many.data(), 5, memory.data()), "5 keys");
     refused(psring_table_assign(table, keys.data(), 1, nullptr), "values is null");
     std::uint64_t cursor = 0;
     std::size_t count = 0;
     std::uint64_t key = 0;
-    refused(psring_table_list(table, &cursor, 0, &key, memory.data(), &count, 1), "room for no row");
+    refused(psring_table_list(table, &cursor, 0, &key, memory.data(), &count, 1), "at most 0 rows");
     refused(psring_table_moved(job, nullptr, nullptr), "sent is null");
     const int child = ::fork();
     if (child == 0) ::_exit(psring_table_wait(job, 0) == PSRING_USAGE ? 7 : 1);
@@ -318,8 +364,8 @@ TEST_CASE("jobs whose options have no effect on tables are refused") {
           }) == "");
   };
   JobOptions job = job_with("auto", 1);
-  job.consistency = "asp";
-  says(job, "--consistency asp is refused");
+  job.consistency = "ssp:3";
+  says(job, "--consistency ssp:3 is refused");
   job = job_with("auto", 1);
   job.lr = 0.5;
   says(job, "--lr is refused");
@@ -363,7 +409,7 @@ TEST_CASE("functions that are called too late, or twice at once, return a status
   CHECK(started[1] == 3);
   psring_rows* const kept = fetched(table, {1}, 0);
   psring_rows* const ahead = fetched(table, {1}, 1);
-  refused(psring_table_end_step(job, 1e300), "a learning rate of 1e+300");
+  refused(psring_table_end_step(job, 1e300), "the learning rate 1e+300");
   ok(psring_rows_wait(kept, 60), "wait");
   ok(psring_table_wait(job, 60), "idle");
   ok(psring_table_end_step(job, 1), "end");

@@ -306,10 +306,13 @@ PSRING_API psring_status psring_saved_read(psring_saved* saved, size_t number, c
  *
  * In place of a vector, a job with servers may have tables: rows of `width` f32 values, by 64-bit keys, of which any
  * value is valid. A row appears when it is trained for the first time; before that its key has initial values, a
- * function of seed, table and key. The option --table-optimizer is the rule by which servers update rows. Tables are
- * bsp: step k (0, 1, ...) leads from version k to version k + 1, once all workers have ended it; a row's gradient is
- * the workers' mean, in which a worker without the row counts as zeros. Rows without a gradient do not change. A worker
- * that has no gradient in a step ends the step nevertheless. */
+ * function of seed, table and key. The option --table-optimizer is the rule by which servers update rows. Rows without
+ * a gradient do not change.
+ *
+ * Under --consistency bsp step k (0, 1, ...) leads from version k to version k + 1, once all workers have ended it; a
+ * row's gradient is the workers' mean, in which a worker without the row counts as zeros. A worker that has no gradient
+ * in a step ends the step nevertheless. Under asp each worker has steps of its own: a step's gradients are an update at
+ * once, and the rows of version k are those after the worker's own first k steps and whatever others have pushed. */
 
 typedef struct psring_table_options {
   size_t size;      /* sizeof(psring_table_options) */
@@ -326,7 +329,7 @@ PSRING_API psring_status psring_table_open(psring_job* job, const psring_table_o
 /* Waits until the servers have taken the tables. Sets the step that the job begins with. */
 PSRING_API psring_status psring_table_start(psring_job* job, uint64_t* step);
 /* Begins to bring the rows of these keys here, in any order and with repetitions; never waits. A fetch changes nothing.
- * `version`: the current step, or the next one: then the rows come once all workers have ended this step. */
+ * `version`: the current step, or the next one: then the rows come once this step is over (bsp: at all workers). */
 PSRING_API psring_status psring_table_fetch(psring_table* table, const uint64_t* keys, size_t count, uint64_t version,
                                             psring_rows** rows);
 /* Waits for the rows, at most `timeout` seconds; then PSRING_PENDING. */
@@ -354,6 +357,9 @@ PSRING_API psring_status psring_rows_pool(psring_rows* rows, const psring_bags* 
 PSRING_API psring_status psring_rows_add_pooled(psring_rows* rows, const psring_bags* bags, const float* gradients);
 /* Adds a gradient to each of the `different` rows: [different, width]. Rows whose gradient is all zeros get none. */
 PSRING_API psring_status psring_rows_add(psring_rows* rows, const float* gradients);
+/* Adds gradients [count, width] to the rows of keys, which may repeat, and need not have been fetched. */
+PSRING_API psring_status psring_table_add(psring_table* table, const uint64_t* keys, size_t count,
+                                          const float* gradients);
 /* Frees the handle. Gradients that were added stay. */
 PSRING_API void psring_rows_free(psring_rows* rows);
 
@@ -362,7 +368,8 @@ PSRING_API void psring_rows_free(psring_rows* rows);
  * psring_table_assign; psring_leave waits as well. */
 PSRING_API psring_status psring_table_wait(psring_job* job, double timeout);
 /* Begins to push the gradients that were added since the last step, of all tables, and begins the next step; never
- * waits. PSRING_USAGE if psring_table_wait would wait. `lr`: the learning rate of this step, equal at all workers. */
+ * waits. PSRING_USAGE if psring_table_wait would wait. `lr`: the learning rate of this step, under bsp equal at all
+ * workers. */
 PSRING_API psring_status psring_table_end_step(psring_job* job, double lr);
 /* Drops the gradients that were added since the last step. */
 PSRING_API psring_status psring_table_drop(psring_job* job);

@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include <psring/common/base/text/error.h>
-#include <psring/worker/c/rows.h>
+#include <psring/worker/programs/fetched_rows.h>
 
-namespace psring::c {
+namespace psring::worker {
 namespace {
 
 constexpr std::size_t kLeast = 64;  ///< bytes of a buffer: a batch may have no key
@@ -24,8 +24,9 @@ void Bags::check(std::size_t rows) const {
   }
 }
 
-Rows::Rows(std::size_t table, const TableLayout& layout, std::uint64_t version, std::span<const std::uint64_t> keys,
-           std::span<const std::uint32_t> places, MemoryLedger& memory, Arena& arena)
+FetchedRows::FetchedRows(std::size_t table, const TableLayout& layout, std::uint64_t version,
+                         std::span<const std::uint64_t> keys, std::span<const std::uint32_t> places,
+                         MemoryLedger& memory, Arena& arena)
     : table_(table),
       version_(version),
       width_(layout.width),
@@ -41,18 +42,18 @@ Rows::Rows(std::size_t table, const TableLayout& layout, std::uint64_t version, 
     wide_ = Buffer(std::max(count_ * width_ * sizeof(float), kLeast), Category::parameters, memory);
 }
 
-void Rows::set_arrived() {
+void FetchedRows::set_arrived() {
   if (type_ != DType::f32) widen(travelling(), wide_.as<float>().first(count_ * width_));
   arrived_.store(true, std::memory_order_release);
 }
 
-std::span<float> Rows::gradients() {
+std::span<float> FetchedRows::gradients() {
   if (gradients_.size_bytes() == 0)
     gradients_ = Buffer(std::max(count_ * width_ * sizeof(float), kLeast), Category::gradients, memory_);
   return gradients_.as<float>().first(count_ * width_);
 }
 
-void Rows::pool(const Bags& bags, std::span<float> out) const {
+void FetchedRows::pool(const Bags& bags, std::span<float> out) const {
   bags.check(count_);
   const std::span<const float> from = values();
   for (std::size_t bag = 0; bag < bags.size(); ++bag) {
@@ -71,4 +72,4 @@ void Rows::pool(const Bags& bags, std::span<float> out) const {
   }
 }
 
-}  // namespace psring::c
+}  // namespace psring::worker

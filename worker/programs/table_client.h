@@ -15,17 +15,18 @@
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/proc/role.h>
-#include <psring/worker/c/rows.h>
-#include <psring/worker/c/server_access.h>
-#include <psring/worker/c/unpaired_rows.h>
 #include <psring/worker/exchange/tables/unique_keys.h>
+#include <psring/worker/programs/fetched_rows.h>
+#include <psring/worker/programs/server_access.h>
+#include <psring/worker/programs/unpaired_rows.h>
 
-namespace psring::c {
+namespace psring::worker {
 
-/// The tables of rows that a job's servers own, bsp, as one worker sees them. Safe for several threads. The first error
-/// is latched: later calls throw it. A step ends with end_step, which pushes the gradients that were added since the
-/// last one, whatever rows they belong to.
-class Tables {
+/// The tables of rows that a job's servers own, as one worker of a user's program sees them. Safe for several threads.
+/// The first error is latched: later calls throw it. A step ends with end_step, which pushes the gradients that were
+/// added since the last one, whatever rows they belong to. Under bsp it is a step of all workers, under asp of this
+/// one.
+class TableClient {
  public:
   /// Bytes of payload.
   struct Moved {
@@ -35,7 +36,7 @@ class Tables {
 
   /// Throws usage if an option of the job has no effect on tables. `arena` and `member` outlive it, and the links to
   /// all servers are open.
-  Tables(Membership& member, Arena& arena);
+  TableClient(Membership& member, Arena& arena);
 
   /// Declares a table, and returns its number. Throws usage after `start`, and where servers would refuse it.
   std::size_t add(TableLayout layout);
@@ -43,12 +44,14 @@ class Tables {
   std::uint64_t start();
   /// Starts to bring the rows of these keys, as they are after `version` updates: that of the current step or the next
   /// one.
-  std::shared_ptr<Rows> fetch(std::size_t table, std::span<const std::uint64_t> keys, std::uint64_t version);
-  bool wait(const Rows& rows, Moment until);
+  std::shared_ptr<FetchedRows> fetch(std::size_t table, std::span<const std::uint64_t> keys, std::uint64_t version);
+  bool wait(const FetchedRows& rows, Moment until);
   /// Adds the gradients of bags to those of their rows, in the order of the lookups.
-  void add(const std::shared_ptr<Rows>& rows, const Bags& bags, std::span<const float> gradients);
+  void add(const std::shared_ptr<FetchedRows>& rows, const Bags& bags, std::span<const float> gradients);
   /// Adds a gradient to each row; rows whose gradient is all zeros are left out.
-  void add(const std::shared_ptr<Rows>& rows, std::span<const float> gradients);
+  void add(const std::shared_ptr<FetchedRows>& rows, std::span<const float> gradients);
+  /// Adds gradients to the rows of keys, which may repeat and need not have been fetched.
+  void add(std::size_t table, std::span<const std::uint64_t> keys, std::span<const float> gradients);
   /// Drops the gradients that were added since the last step.
   void drop();
   /// Pushes them, and begins the next step. Throws usage if `wait_idle` would wait.
@@ -70,13 +73,14 @@ class Tables {
 
  private:
   struct Table {
-    std::deque<std::shared_ptr<Rows>> lanes[2];  ///< fetches by the version's parity; the first one is on its way
-    std::vector<std::shared_ptr<Rows>> graded;   ///< with gradients of the current step
-    std::vector<Buffer> sends;                   ///< payloads that servers may read
-    std::optional<std::uint64_t> list_from;      ///< the awaited list's first key
-    std::size_t list_most = 0;                   ///< of its rows
-    bool listed = false;                         ///< the last list has ended
-    std::atomic<bool> listing{false};            ///< a call of `list` is under way
+    std::deque<std::shared_ptr<FetchedRows>>
+        lanes[2];                                      ///< fetches by the version's parity; the first one is on its way
+    std::vector<std::shared_ptr<FetchedRows>> graded;  ///< with gradients of the current step
+    std::vector<Buffer> sends;                         ///< payloads that servers may read
+    std::optional<std::uint64_t> list_from;            ///< the awaited list's first key
+    std::size_t list_most = 0;                         ///< of its rows
+    bool listed = false;                               ///< the last list has ended
+    std::atomic<bool> listing{false};                  ///< a call of `list` is under way
   };
   /// Keys that were merged, with their gradients.
   struct Merged {
@@ -85,14 +89,15 @@ class Tables {
   };
 
   void check_started() const;
-  worker::UniqueKeys& unique(std::size_t keys);
+  std::shared_ptr<FetchedRows> make_rows(std::size_t table, std::span<const std::uint64_t> keys, std::uint64_t version);
+  UniqueKeys& unique(std::size_t keys);
   // These need the servers' lock.
   void advance(std::size_t table);
   void clear();
   bool idle();
   Merged merge(std::size_t table);
   void push(std::size_t table, const Merged& merged, float lr);
-  worker::RowFrame piece_of(std::size_t table, std::uint64_t hashed) const;
+  RowFrame piece_of(std::size_t table, std::uint64_t hashed) const;
 
   Membership& member_;
   Arena& arena_;
@@ -104,9 +109,9 @@ class Tables {
   // Guarded by the servers' lock.
   std::uint64_t step_ = 0;
   std::vector<Table> tables_;
-  std::optional<worker::UniqueKeys> unique_;
+  std::optional<UniqueKeys> unique_;
   std::size_t unique_most_ = 0;
   Moved predicted_;
 };
 
-}  // namespace psring::c
+}  // namespace psring::worker

@@ -12,9 +12,9 @@
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
 
-namespace psring::c {
+namespace psring::worker {
 
-/// Bags of lookups: a bag is a range of lookups, and a lookup is a row by its place in Rows::values.
+/// Bags of lookups: a bag is a range of lookups, and a lookup is a row by its place in FetchedRows::values.
 struct Bags {
   std::span<const std::int64_t> places;
   std::span<const std::int64_t> begins;  ///< the first lookup of each bag, ascending from 0; empty: a bag a lookup
@@ -33,11 +33,11 @@ struct Bags {
 
 /// The rows of one batch's keys in one table, and the gradients that the caller adds. The values are fixed once they
 /// have arrived.
-class Rows {
+class FetchedRows {
  public:
   /// Makes room for the rows of these hashed keys, which are different and ascending.
-  Rows(std::size_t table, const TableLayout& layout, std::uint64_t version, std::span<const std::uint64_t> keys,
-       std::span<const std::uint32_t> places, MemoryLedger& memory, Arena& arena);
+  FetchedRows(std::size_t table, const TableLayout& layout, std::uint64_t version, std::span<const std::uint64_t> keys,
+              std::span<const std::uint32_t> places, MemoryLedger& memory, Arena& arena);
 
   std::size_t table() const { return table_; }
   std::uint64_t version() const { return version_; }
@@ -54,7 +54,7 @@ class Rows {
   void pool(const Bags& bags, std::span<float> out) const;
 
  private:
-  friend class Tables;
+  friend class TableClient;
   Elements travelling() { return rows_.elements(type_).subspan(0, count_ * width_); }
   void set_arrived();
   std::span<float> gradients();
@@ -76,4 +76,4 @@ class Rows {
   std::vector<std::uint8_t> touched_;  ///< 1: the row has a gradient
 };
 
-}  // namespace psring::c
+}  // namespace psring::worker

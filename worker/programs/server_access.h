@@ -13,20 +13,20 @@
 #include <psring/common/proc/role.h>
 #include <psring/worker/servers/ps_client.h>
 
-namespace psring::c {
+namespace psring::worker {
 
 /// A worker's client of the job's servers, for several threads. A thread that waits for the servers under the lock
 /// makes way for a thread that wants the lock. The first error that ends the job is latched: later calls throw it.
 class ServerAccess {
  public:
   /// The client's options for memory in the arena, with the job's timeout.
-  static worker::PsClient::Options options(Membership& member, Arena& arena);
+  static PsClient::Options options(Membership& member, Arena& arena);
 
   /// REQUIRES: the links to all servers are open, and member and arena outlive this.
-  ServerAccess(Membership& member, Layout layout, worker::PsClient::Options options);
+  ServerAccess(Membership& member, Layout layout, PsClient::Options options);
 
   /// REQUIRES: the caller is inside `locked`, or reads what never changes.
-  worker::PsClient& client() { return client_; }
+  PsClient& client() { return client_; }
 
   /// Calls `body` under the lock. Latches its error, unless that is a usage error.
   template <class Body>
@@ -55,7 +55,7 @@ class ServerAccess {
   // Guarded by mutex_.
   std::condition_variable entered_;
   std::optional<Error> error_;
-  worker::PsClient client_;
+  PsClient client_;
 };
 
-}  // namespace psring::c
+}  // namespace psring::worker

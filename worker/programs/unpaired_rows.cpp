@@ -2,16 +2,14 @@
 
 #include <psring/common/base/text/error.h>
 #include <psring/common/net/row_flags.h>
-#include <psring/worker/c/unpaired_rows.h>
+#include <psring/worker/programs/unpaired_rows.h>
 
-namespace psring::c {
+namespace psring::worker {
 
 using net::FrameHeader;
-using worker::RowFrame;
-using worker::TableProtocol;
 using Frames = TableProtocol::Frames;
 
-UnpairedRows::UnpairedRows(worker::PsClient& client) : client_(client), lists_(client.layout().tables.size()) {
+UnpairedRows::UnpairedRows(PsClient& client) : client_(client), lists_(client.layout().tables.size()) {
   client_.send_rows([this](TableProtocol& protocol, Frames& /*out*/) {
     protocol.set_listener([this](std::size_t table, std::span<const std::byte> payload) { take_list(table, payload); });
   });
@@ -77,4 +75,4 @@ void UnpairedRows::take_list(std::size_t table, std::span<const std::byte> paylo
   own.listed.emplace(payload.begin(), payload.end());
 }
 
-}  // namespace psring::c
+}  // namespace psring::worker

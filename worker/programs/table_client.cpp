@@ -7,13 +7,11 @@
 #include <psring/common/base/text/error.h>
 #include <psring/common/net/layout_message.h>
 #include <psring/optim/rows/row_hash.h>
-#include <psring/worker/c/tables.h>
+#include <psring/worker/programs/table_client.h>
 #include <psring/worker/tables/table_setup.h>
 
-namespace psring::c {
+namespace psring::worker {
 namespace {
-
-using worker::RowFrame;
 
 /// Payloads of frames in one memory: a frame's keys, and then its values.
 struct Payloads {
@@ -45,32 +43,31 @@ Payloads make_payloads(std::span<const RowFrame> frames, std::span<const std::ui
 
 }  // namespace
 
-Tables::Tables(Membership& member, Arena& arena) : member_(member), arena_(arena) {
-  worker::check_program_tables(member.job());
+TableClient::TableClient(Membership& member, Arena& arena) : member_(member), arena_(arena) {
+  check_program_tables(member.job());
   layout_.owners = member.job().servers;
 }
 
-std::size_t Tables::add(TableLayout layout) {
+std::size_t TableClient::add(TableLayout layout) {
   const std::scoped_lock lock(opening_);
-  if (servers_)
-    fail(ErrorKind::usage, "psring_table_open: the tables have started: open table '{}' before", layout.name);
+  if (servers_) fail(ErrorKind::usage, "the tables have started: open table '{}' before", layout.name);
   for (const TableLayout& other : layout_.tables)
-    if (other.name == layout.name) fail(ErrorKind::usage, "psring_table_open: two tables are named '{}'", layout.name);
+    if (other.name == layout.name) fail(ErrorKind::usage, "two tables are named '{}'", layout.name);
   Layout all = layout_;
   all.tables.push_back(std::move(layout));
   try {
     net::decode_layout(net::encode(net::LayoutMessage{all, 0, false}));
   } catch (const Error& error) {
-    fail(ErrorKind::usage, "psring_table_open: {}", error.what());
+    fail(ErrorKind::usage, "{}", error.what());
   }
   layout_ = std::move(all);
   return layout_.tables.size() - 1;
 }
 
-std::uint64_t Tables::start() {
+std::uint64_t TableClient::start() {
   const std::scoped_lock lock(opening_);
-  if (started_) fail(ErrorKind::usage, "psring_table_start: the tables were started already");
-  if (layout_.tables.empty()) fail(ErrorKind::usage, "psring_table_start: psring_table_open comes first");
+  if (started_) fail(ErrorKind::usage, "the tables were started already");
+  if (layout_.tables.empty()) fail(ErrorKind::usage, "no table was opened");
   if (!servers_) {  // a start that failed before has latched its error
     tables_ = std::vector<Table>(layout_.tables.size());
     servers_.emplace(member_, layout_, ServerAccess::options(member_, arena_));
@@ -84,12 +81,12 @@ std::uint64_t Tables::start() {
   });
 }
 
-void Tables::check_started() const {
-  if (!started_) fail(ErrorKind::usage, "the tables were not started: call psring_table_start");
+void TableClient::check_started() const {
+  if (!started_) fail(ErrorKind::usage, "the tables were not started");
 }
 
 /// The finder of different keys, for batches of so many.
-worker::UniqueKeys& Tables::unique(std::size_t keys) {
+UniqueKeys& TableClient::unique(std::size_t keys) {
   if (!unique_ || unique_most_ < keys) {
     unique_most_ = std::max<std::size_t>(keys + keys / 2, 1024);
     unique_.emplace(unique_most_);
@@ -97,7 +94,9 @@ worker::UniqueKeys& Tables::unique(std::size_t keys) {
   return *unique_;
 }
 
-std::shared_ptr<Rows> Tables::fetch(std::size_t table, std::span<const std::uint64_t> keys, std::uint64_t version) {
+/// Makes room for the rows of a batch of keys.
+std::shared_ptr<FetchedRows> TableClient::make_rows(std::size_t table, std::span<const std::uint64_t> keys,
+                                                    std::uint64_t version) {
   check_started();
   const TableLayout& layout = layout_.tables[table];
   if (keys.size() > std::numeric_limits<std::uint32_t>::max())
@@ -106,28 +105,34 @@ std::shared_ptr<Rows> Tables::fetch(std::size_t table, std::span<const std::uint
   std::ranges::transform(keys, hashed.begin(), optim::mix64);
   std::vector<std::uint64_t> different(keys.size());
   std::vector<std::uint32_t> places(keys.size());
-  return servers_->locked([&] {
+  servers_->locked([&] { different.resize(unique(keys.size()).find(hashed, different, places)); });
+  if (different.size() > layout.most_keys)
+    fail(ErrorKind::usage, "{} different keys of table '{}', at most most_keys = {} were declared", different.size(),
+         layout.name, layout.most_keys);
+  return std::make_shared<FetchedRows>(table, layout, version, different, places, member_.memory(), arena_);
+}
+
+std::shared_ptr<FetchedRows> TableClient::fetch(std::size_t table, std::span<const std::uint64_t> keys,
+                                                std::uint64_t version) {
+  const auto rows = make_rows(table, keys, version);
+  servers_->locked([&] {
     if (version != step_ && version != step_ + 1)
-      fail(ErrorKind::usage, "rows of table '{}' in version {}, in step {}", layout.name, version, step_);
-    different.resize(unique(keys.size()).find(hashed, different, places));
-    if (different.size() > layout.most_keys)
-      fail(ErrorKind::usage, "{} different keys of table '{}', at most most_keys = {} were declared", different.size(),
-           layout.name, layout.most_keys);
-    const auto rows = std::make_shared<Rows>(table, layout, version, different, places, member_.memory(), arena_);
+      fail(ErrorKind::usage, "rows of table '{}' in version {}, in step {}", layout_.tables[table].name, version,
+           step_);
     tables_[table].lanes[version % 2].push_back(rows);
     predicted_.sent += rows->size() * sizeof(std::uint64_t);
-    predicted_.received += rows->size() * layout.row_bytes();
+    predicted_.received += rows->size() * layout_.tables[table].row_bytes();
     advance(table);
-    return rows;
   });
+  return rows;
 }
 
 /// Takes what has arrived, and sends the fetches that waited for others. REQUIRES: under the lock.
-void Tables::advance(std::size_t table) {
+void TableClient::advance(std::size_t table) {
   Table& own = tables_[table];
   for (auto& lane : own.lanes)
     while (!lane.empty()) {
-      Rows& first = *lane.front();
+      FetchedRows& first = *lane.front();
       if (!first.sent_) {
         rows_->fetch(table, first.keys(), first.version(), first.travelling());
         first.sent_ = true;
@@ -139,7 +144,7 @@ void Tables::advance(std::size_t table) {
   if (!own.sends.empty() && rows_->acknowledged(table)) own.sends.clear();
 }
 
-bool Tables::wait(const Rows& rows, Moment until) {
+bool TableClient::wait(const FetchedRows& rows, Moment until) {
   if (rows.arrived()) return true;
   return servers_->wait_until(
       [&] {
@@ -149,7 +154,7 @@ bool Tables::wait(const Rows& rows, Moment until) {
       until);
 }
 
-void Tables::add(const std::shared_ptr<Rows>& rows, const Bags& bags, std::span<const float> gradients) {
+void TableClient::add(const std::shared_ptr<FetchedRows>& rows, const Bags& bags, std::span<const float> gradients) {
   bags.check(rows->size());
   const std::size_t width = rows->width();
   servers_->locked([&] {
@@ -171,7 +176,7 @@ void Tables::add(const std::shared_ptr<Rows>& rows, const Bags& bags, std::span<
   });
 }
 
-void Tables::add(const std::shared_ptr<Rows>& rows, std::span<const float> gradients) {
+void TableClient::add(const std::shared_ptr<FetchedRows>& rows, std::span<const float> gradients) {
   const std::size_t width = rows->width();
   servers_->locked([&] {
     if (rows->gradients_.size_bytes() == 0) tables_[rows->table()].graded.push_back(rows);
@@ -185,12 +190,17 @@ void Tables::add(const std::shared_ptr<Rows>& rows, std::span<const float> gradi
   });
 }
 
-void Tables::drop() {
+void TableClient::add(std::size_t table, std::span<const std::uint64_t> keys, std::span<const float> gradients) {
+  const auto rows = make_rows(table, keys, 0);
+  add(rows, Bags{.places = rows->places()}, gradients);
+}
+
+void TableClient::drop() {
   check_started();
   servers_->locked([&] { clear(); });
 }
 
-void Tables::clear() {
+void TableClient::clear() {
   for (Table& table : tables_) {
     for (const auto& rows : table.graded) {
       rows->gradients_ = {};
@@ -202,7 +212,7 @@ void Tables::clear() {
 
 /// The keys of all rows with gradients, hashed and ascending, and the sums of their gradients in the order in which
 /// their batches got the first one.
-Tables::Merged Tables::merge(std::size_t number) {
+TableClient::Merged TableClient::merge(std::size_t number) {
   const std::size_t width = layout_.tables[number].width;
   std::vector<std::uint64_t> all;
   for (const auto& rows : tables_[number].graded)
@@ -223,7 +233,7 @@ Tables::Merged Tables::merge(std::size_t number) {
   return merged;
 }
 
-bool Tables::idle() {
+bool TableClient::idle() {
   for (std::size_t table = 0; table < tables_.size(); ++table) {
     advance(table);
     if (!tables_[table].lanes[step_ % 2].empty() || !rows_->acknowledged(table)) return false;
@@ -231,17 +241,17 @@ bool Tables::idle() {
   return true;
 }
 
-bool Tables::wait_idle(Moment until) {
+bool TableClient::wait_idle(Moment until) {
   check_started();
   return servers_->wait_until([&] { return idle(); }, until);
 }
 
-void Tables::end_step(double lr) {
+void TableClient::end_step(double lr) {
   check_started();
   if (!(lr >= 0 && lr <= std::numeric_limits<float>::max()))
-    fail(ErrorKind::usage, "psring_table_end_step: a learning rate of {}", lr);
+    fail(ErrorKind::usage, "a step with the learning rate {}", lr);
   servers_->locked([&] {
-    if (!idle()) fail(ErrorKind::usage, "psring_table_end_step: psring_table_wait comes first");
+    if (!idle()) fail(ErrorKind::usage, "a step ends before the one before it has: wait for that first");
     std::vector<Merged> merged;
     for (std::size_t table = 0; table < tables_.size(); ++table) {
       merged.push_back(merge(table));
@@ -257,9 +267,9 @@ void Tables::end_step(double lr) {
   });
 }
 
-void Tables::push(std::size_t number, const Merged& merged, float lr) {
+void TableClient::push(std::size_t number, const Merged& merged, float lr) {
   const TableLayout& layout = layout_.tables[number];
-  const std::vector<RowFrame> frames = worker::cut_rows(layout, layout_.owners, merged.keys);
+  const std::vector<RowFrame> frames = cut_rows(layout, layout_.owners, merged.keys);
   Payloads payloads =
       make_payloads(frames, merged.keys, merged.gradients, layout.width, layout.type, member_.memory(), arena_);
   rows_->push(number, frames, payloads.parts, step_, lr);
@@ -267,14 +277,14 @@ void Tables::push(std::size_t number, const Merged& merged, float lr) {
   predicted_.sent += merged.keys.size() * (sizeof(std::uint64_t) + layout.row_bytes());
 }
 
-void Tables::assign(std::size_t number, std::span<const std::uint64_t> keys, std::span<const float> values) {
+void TableClient::assign(std::size_t number, std::span<const std::uint64_t> keys, std::span<const float> values) {
   check_started();
-  if (member_.rank() != 0) fail(ErrorKind::usage, "psring_table_assign: rank 0 gives the values of rows");
+  if (member_.rank() != 0) fail(ErrorKind::usage, "rank 0 gives the values of rows");
   TableLayout layout = layout_.tables[number];
   layout.type = DType::f32;
   if (keys.size() > layout.most_keys)
-    fail(ErrorKind::usage, "psring_table_assign: {} keys of table '{}', at most most_keys = {} at once", keys.size(),
-         layout.name, layout.most_keys);
+    fail(ErrorKind::usage, "{} keys of table '{}', at most most_keys = {} at once", keys.size(), layout.name,
+         layout.most_keys);
   std::vector<std::size_t> order(keys.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::sort(order, {}, [&](std::size_t i) { return optim::mix64(keys[i]); });
@@ -282,23 +292,23 @@ void Tables::assign(std::size_t number, std::span<const std::uint64_t> keys, std
   for (const std::size_t i : order) {
     const std::uint64_t hashed = optim::mix64(keys[i]);
     if (!sorted.keys.empty() && sorted.keys.back() == hashed)
-      fail(ErrorKind::usage, "psring_table_assign: key {} is given twice", keys[i]);
+      fail(ErrorKind::usage, "key {} of table '{}' is given twice", keys[i], layout.name);
     sorted.keys.push_back(hashed);
     const std::span<const float> row = values.subspan(i * layout.width, layout.width);
     sorted.gradients.insert(sorted.gradients.end(), row.begin(), row.end());
   }
-  const std::vector<RowFrame> frames = worker::cut_rows(layout, layout_.owners, sorted.keys);
+  const std::vector<RowFrame> frames = cut_rows(layout, layout_.owners, sorted.keys);
   Payloads payloads =
       make_payloads(frames, sorted.keys, sorted.gradients, layout.width, DType::f32, member_.memory(), arena_);
   servers_->locked([&] {
-    if (!idle()) fail(ErrorKind::usage, "psring_table_assign: psring_table_wait comes first");
+    if (!idle()) fail(ErrorKind::usage, "rows get values before the step before has ended: wait for that first");
     rows_->assign(number, frames, payloads.parts);
     tables_[number].sends.push_back(std::move(payloads.memory));
   });
 }
 
 /// The piece with a hashed key, and its owner.
-RowFrame Tables::piece_of(std::size_t number, std::uint64_t hashed) const {
+RowFrame TableClient::piece_of(std::size_t number, std::uint64_t hashed) const {
   const TableLayout& layout = layout_.tables[number];
   for (std::size_t owner = 0; owner < layout_.owners; ++owner)
     for (std::size_t piece = 0; piece < layout.pieces; ++piece) {
@@ -324,10 +334,10 @@ struct ListingTurn {
 
 }  // namespace
 
-bool Tables::list(std::size_t number, std::uint64_t& cursor, std::span<std::uint64_t> keys, std::span<float> values,
-                  std::size_t& count, Moment until) {
+bool TableClient::list(std::size_t number, std::uint64_t& cursor, std::span<std::uint64_t> keys,
+                       std::span<float> values, std::size_t& count, Moment until) {
   check_started();
-  if (keys.empty()) fail(ErrorKind::usage, "psring_table_list: room for no row");
+  if (keys.empty()) fail(ErrorKind::usage, "a list of at most 0 rows");
   const std::size_t width = layout_.tables[number].width;
   const std::size_t each = sizeof(std::uint64_t) + width * sizeof(float);
   Table& own = tables_[number];
@@ -371,16 +381,16 @@ bool Tables::list(std::size_t number, std::uint64_t& cursor, std::span<std::uint
       until);
 }
 
-Tables::Moved Tables::moved() const {
+TableClient::Moved TableClient::moved() const {
   using Direction = ByteLedger::Direction;
   const ByteLedger& bytes = member_.bytes();
   return {.sent = bytes.total(Direction::sent, "rows_pull").payload + bytes.total(Direction::sent, "rows_push").payload,
           .received = bytes.total(Direction::received, "rows").payload};
 }
 
-Tables::Moved Tables::predicted() {
+TableClient::Moved TableClient::predicted() {
   check_started();
   return servers_->locked([&] { return predicted_; });
 }
 
-}  // namespace psring::c
+}  // namespace psring::worker

@@ -2,9 +2,9 @@
 #include <chrono>
 #include <utility>
 
-#include <psring/worker/c/server_access.h>
+#include <psring/worker/programs/server_access.h>
 
-namespace psring::c {
+namespace psring::worker {
 namespace {
 
 using namespace std::chrono_literals;
@@ -13,8 +13,8 @@ constexpr Nanoseconds kSlice = 20ms;  ///< of waiting, then the waiting thread c
 
 }  // namespace
 
-worker::PsClient::Options ServerAccess::options(Membership& member, Arena& arena) {
-  worker::PsClient::Options options;
+PsClient::Options ServerAccess::options(Membership& member, Arena& arena) {
+  PsClient::Options options;
   options.mark = [&arena](const void* at) { return arena.mark(at); };
   options.check = [&member] { member.link().check(); };
   options.first_owner = member.rank();
@@ -23,7 +23,7 @@ worker::PsClient::Options ServerAccess::options(Membership& member, Arena& arena
   return options;
 }
 
-ServerAccess::ServerAccess(Membership& member, Layout layout, worker::PsClient::Options options)
+ServerAccess::ServerAccess(Membership& member, Layout layout, PsClient::Options options)
     : member_(member), client_(member.links().transport(), member.clock(), std::move(layout), std::move(options)) {}
 
 void ServerAccess::latch(const Error& error) {
@@ -54,4 +54,4 @@ bool ServerAccess::wait_until(const std::function<bool()>& done, Moment until) {
   }
 }
 
-}  // namespace psring::c
+}  // namespace psring::worker
