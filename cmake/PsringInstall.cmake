@@ -13,12 +13,14 @@ set(PSRING_PUBLIC_HEADERS
   common/device/kernels.h
   common/net/transport.h
   optim/operands.h
+  optim/rows/kv_handle.h
   optim/optimizer.h
   ring/collectives.h
   ring/bucketer.h
   ring/process_group.h
   ring/session.h
   server/aggregator.h
+  server/serve.h
   worker/state/compressor.h
   worker/data/csv.h
   worker/data/fingerprint.h
@@ -41,6 +43,7 @@ set(PSRING_PUBLIC_HEADERS
   worker/exchange/whole_parameters.h
   worker/exchange/servers/windowed_pushes.h
   worker/inference.h
+  worker/kv_client.h
   worker/model/layers/batch_norm.h
   worker/model/check_gradients.h
   worker/model/conv_net.h

@@ -11,8 +11,8 @@
 namespace psring::optim {
 
 /// A handle says what the servers of a program do with a key's values when some are pushed (ps-lite's request handle).
-/// Pulls read the values. It is a rule of rows: `app.row_rules().add("sum", "adds what is pushed", kv_handle({.push = ...}))`,
-/// and --table-optimizer sum selects it.
+/// Pulls read the values. It is a rule of rows: `app.row_rules().add("sum", "adds what is pushed", kv_handle({.push =
+/// ...}))`, and --table-optimizer sum selects it.
 struct KvHandle {
   /// `state`: floats that are kept beside the values, zero before a key's first push. `lr`: the push's rate.
   using Push =

@@ -179,4 +179,20 @@ wait "$other" || { cat words.a; die "the other word_count failed"; }
 wait "$server" || { cat server.txt; die "the server of word_count failed"; }
 end_coordinator
 cat words.a words.b | diff - <(printf 'a: 5\nb: 3\n') || die "word_count printed something else"
+
+# The same in C.
+start_coordinator largest --workers 2 --servers 1 --steps 1 --consistency asp --table-optimizer largest
+./build/largest_c serve "$endpoint" largest.key >server.txt 2>&1 &
+server=$!
+./build/largest_c 9 "$endpoint" largest.key >largest.9 2>&1 &
+other=$!
+job+=("$server" "$other")
+./build/largest_c 4 "$endpoint" largest.key >largest.4 || { cat server.txt coordinator.err; die "largest_c failed"; }
+wait "$other" || { cat largest.9; die "the other largest_c failed"; }
+wait "$server" || { cat server.txt; die "the server of largest_c failed"; }
+end_coordinator
+cat largest.9 largest.4 | diff - <(printf 'pushed %d, the largest is as large\n' 9 4) || die "largest_c printed something else"
+status=0
+./build/largest_c serve nowhere:1 none.key 2>wrong.txt || status=$?
+[ $status = 3 ] && grep -q none.key wrong.txt || { cat wrong.txt; die "psring_serve without a key returned $status"; }
 echo "install_test: passed"
