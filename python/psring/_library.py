@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import ctypes
+import operator
 import os
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
@@ -237,6 +238,14 @@ def error_of(status: int) -> Error:
 def raise_error(status: int) -> NoReturn:
     """Raises it."""
     raise error_of(status)
+
+
+def whole(what: str, value: Any) -> int:
+    """The value as an int."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise UsageError(f"psring: {what}={value!r}: expected a whole number") from None
 
 
 def call(name: str, *arguments: Any) -> None:

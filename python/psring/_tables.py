@@ -11,7 +11,7 @@ from typing import Any
 from . import _library
 from ._accounts import Moved
 from ._job import Job
-from ._library import LIBRARY, UsageError, call, raise_error
+from ._library import LIBRARY, UsageError, call, raise_error, whole
 from ._waiting import wait
 
 
@@ -122,7 +122,12 @@ class Tables:
         """Declares a table of rows of `width` values. bf16: rows and gradients travel in half the bytes; the servers keep f32.
         init: initial values, by key. most_keys: different keys of a worker in one batch, or with gradients in one step, at
         most (65,536)."""
-        most = self.MOST_KEYS if most_keys is None else most_keys
+        if not isinstance(name, str) or not name or "\0" in name:
+            raise UsageError(f"psring: the name of a table is a text that is not empty, got {name!r}")
+        if not isinstance(init, str):
+            raise UsageError(f"psring: table '{name}': init={init!r}: expected uniform:A, normal:A or constant:A")
+        width = whole(f"table '{name}': width", width)
+        most = self.MOST_KEYS if most_keys is None else whole(f"table '{name}': most_keys", most_keys)
         if most < 1:
             raise UsageError(f"psring: table '{name}': most_keys={most}: expected at least 1")
         options = _library.TableOptions(

@@ -286,6 +286,22 @@ class OverPsringAsOverGloo(unittest.TestCase):
         plain, compiled_ = (run(train, 2, arguments=(compiles,)) for compiles in (False, True))
         self.assertEqual(plain, compiled_)
 
+    @unittest.skipUnless(hasattr(torch.compiler, "is_exporting"), "since PyTorch 2.7 a module can tell that it is exported")
+    def test_an_export_of_tables_is_refused(self):
+        def export(rank, size, strict):
+            tables = psring.torch.Tables(lr=0.1)
+            model = torch.nn.Sequential(tables.Embedding("words", 4))
+            try:
+                torch.export.export(model, (torch.tensor([1]),), strict=strict)
+            except Exception as error:
+                return f"{type(error).__name__}: {error}"
+            finally:
+                tables.close()
+
+        said = "psring: table 'words': torch.export has no rows, which are at servers: call the module itself"
+        self.assertEqual(run(export, 1, arguments=(False,)), [f"UsageError: {said}"])
+        self.assertIn(said, run(export, 1, arguments=(True,))[0])  # among the lines of the compiler
+
 
 if __name__ == "__main__":
     unittest.main()

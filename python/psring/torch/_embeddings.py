@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,9 @@ from ._rows import Lookups, Values, as_keys, places_of, pooled
 
 if TYPE_CHECKING:
     from ._tables import Tables
+
+# PyTorch 2.6 and earlier do not tell.
+_is_exporting: Callable[[], bool] = getattr(getattr(torch, "compiler", None), "is_exporting", lambda: False)
 
 
 class ServedEmbedding(nn.Module):
@@ -37,6 +40,8 @@ class ServedEmbedding(nn.Module):
         name, size = self.table.name, self.num_embeddings
         if torch.jit.is_tracing():
             raise UsageError(f"psring: table '{name}': a trace would keep the rows of this moment: call the module itself")
+        if _is_exporting():
+            raise UsageError(f"psring: table '{name}': torch.export has no rows, which are at servers: call the module itself")
         flat = as_keys(f"table '{name}'", keys)
         if size is not None and flat.numel() > 0 and not 0 <= int(flat.min()) <= int(flat.max()) < size:
             wrong = int(flat[(flat < 0) | (flat >= size)][0])
@@ -52,6 +57,11 @@ class ServedEmbedding(nn.Module):
     def _anchor(self) -> torch.Tensor:
         """Makes the outcome of a function require a gradient, although rows are no tensor that autograd knows."""
         return torch.empty(0, requires_grad=not self.frozen)
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        raise UsageError(
+            f"psring: table '{self.table.name}': torch.jit.script has no rows, which are at servers: call the module itself"
+        )
 
     def extra_repr(self) -> str:
         return f"'{self.table.name}', {self.embedding_dim}"

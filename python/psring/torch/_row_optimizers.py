@@ -17,6 +17,27 @@ _KEYS: dict[str, tuple[str, ...]] = {
 }
 
 
+class _Group(dict):  # type: ignore[type-arg]
+    """The group of a rule without a learning rate of its own. A scheduler reads the rate before it changes it, and some read
+    it only later."""
+
+    def __getitem__(self, key: str) -> Any:
+        value = super().__getitem__(key)
+        if key == "lr" and value is None and "initial_lr" not in self:  # OneCycleLR brings a rate
+            raise UsageError(
+                "psring: the rule of rows has no learning rate that a scheduler could change: give it one, as by Tables(lr=), "
+                "or schedule the attached optimizer"
+            )
+        return value
+
+
+def _at_least_0(value: Any) -> bool:
+    try:
+        return bool(value >= 0)
+    except TypeError:  # no number
+        return False
+
+
 class RowOptimizer(torch.optim.Optimizer):
     """A rule of the servers: "sgd", "adagrad", "rowwise-adagrad", "adam" or "ftrl", with its options, such as eps=1e-8. As it
     is an optimizer, schedulers of torch.optim.lr_scheduler change its learning rate, which each step takes along.
@@ -29,13 +50,21 @@ class RowOptimizer(torch.optim.Optimizer):
         for key, value in options.items():
             if key not in _KEYS[rule]:
                 raise UsageError(f"psring: the rule {rule} of rows has no option {key!r}: it has {_KEYS[rule] or 'none'}")
-            if not value >= 0:
-                raise UsageError(f"psring: {rule}: {key}={value}: expected at least 0")
-        if lr is not None and not lr >= 0:
-            raise UsageError(f"psring: {rule}: lr={lr}: expected at least 0")
+            if not _at_least_0(value):
+                raise UsageError(f"psring: {rule}: {key}={value!r}: expected a number of at least 0")
+        if lr is not None and not _at_least_0(lr):
+            raise UsageError(f"psring: {rule}: lr={lr!r}: expected a number of at least 0")
         self.spec = rule + "".join(f"{',' if i else ':'}{key}={value!r}" for i, (key, value) in enumerate(options.items()))
         self.end: Callable[[], None] | None = None  # of the tables to which it belongs
         super().__init__([torch.nn.Parameter(torch.empty(0))], {"lr": lr})
+        self.param_groups = [_Group(group) for group in self.param_groups]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.param_groups = [_Group(group) for group in self.param_groups]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}('{self.spec}', lr={self.rate()})"
 
     def step(self, closure: Any = None) -> None:
         """Ends a step of the tables, as Tables.step does."""
@@ -44,7 +73,7 @@ class RowOptimizer(torch.optim.Optimizer):
         self.end()
 
     def rate(self) -> float | None:
-        lr = self.param_groups[0]["lr"]
+        lr = self.param_groups[0].get("lr")
         return None if lr is None else float(lr)
 
 

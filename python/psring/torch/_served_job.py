@@ -18,7 +18,7 @@ from torch import distributed as dist
 from .._coordinator import Coordinator
 from .._ending import Ending, line_of
 from .._job import Job
-from .._library import DataError, Error, PeerLostError, TimeoutError, UsageError
+from .._library import DataError, Error, PeerLostError, TimeoutError, UsageError, whole
 from .._servers import Servers
 
 _KEY = "psring/servers"
@@ -58,6 +58,7 @@ def servers_of(asked: int | None) -> int:
     given = os.environ.get("PSRING_SERVERS")
     if given is not None and not (given.isdecimal() and int(given) > 0):
         raise UsageError(f"psring: PSRING_SERVERS={given}: expected a number of servers")
+    asked = None if asked is None else whole("servers", asked)
     if asked is not None and given is not None and asked != int(given):
         raise UsageError(f"psring: the program asks for servers={asked}, psring.run --servers for {given}: leave out one")
     servers = asked if asked is not None else int(given or 1)

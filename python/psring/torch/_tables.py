@@ -10,7 +10,7 @@ from typing import Any, Callable, NoReturn
 import torch
 
 from .._accounts import Booked, Moved, booked_by_purpose
-from .._library import UsageError
+from .._library import UsageError, whole
 from .._tables import Rows, Table
 from .._tables import Tables as Job
 from ._embeddings import Embedding, EmbeddingBag
@@ -89,6 +89,7 @@ class Tables:
         or with gradients in one step, at most (65,536)."""
         if mode not in ("sum", "mean", "max"):
             raise UsageError(f"psring: table '{name}': mode={mode!r}: expected 'sum', 'mean' or 'max'")
+        padding_idx = _index(name, padding_idx)
         table = self._open(name, embedding_dim, dtype, init, most_keys)
         return EmbeddingBag(self, table, mode, include_last_offset, padding_idx)
 
@@ -103,11 +104,13 @@ class Tables:
         most_keys: int | None = None,
     ) -> Embedding:
         """A module as nn.Embedding, for any int64 as index. The row of padding_idx is zeros, and has no gradient."""
+        padding_idx = _index(name, padding_idx)
         return Embedding(self, self._open(name, embedding_dim, dtype, init, most_keys), padding_idx)
 
     def _open(self, name: str, width: int, dtype: torch.dtype, init: str, most_keys: int | None) -> Table:
         if self._started:
             raise UsageError(f"psring: the tables have started: make table '{name}' before the first pass")
+        width = whole(f"table {name!r}: embedding_dim", width)
         if not 1 <= width <= 8192:
             raise UsageError(f"psring: table '{name}': embedding_dim={width}: expected 1 to 8,192")
         if dtype not in (torch.float32, torch.bfloat16):
@@ -346,6 +349,10 @@ class Tables:
 
     def __reduce__(self) -> NoReturn:
         raise UsageError("psring: the rows of tables are at the servers: save tables.state_dict(), or a converted module's")
+
+
+def _index(name: str, padding_idx: int | None) -> int | None:
+    return None if padding_idx is None else whole(f"table {name!r}: padding_idx", padding_idx)
 
 
 def _values_of_all(table: Table, keys: torch.Tensor, step: int) -> torch.Tensor:
