@@ -97,6 +97,7 @@ std::size_t TableRows::scratch_bytes(std::size_t width, const RowRule& rule) {
 
 TableRows::TableRows(const Options& options, MemoryLedger& ledger)
     : options_(options),
+      ledger_(ledger),
       index_(ledger),
       records_(record_sizes(options.width, *options.rule), options.most_bytes, ledger),
       scratch_(scratch_bytes(options.width, *options.rule), Category::gradients, ledger),
@@ -234,6 +235,7 @@ void TableRows::sweep(std::uint64_t updates) {
     begin = end;
   }
   index_.erase(left);
+  order_ = {};
   if (counters_) counters_->sweep(updates, index_);
 }
 
@@ -294,14 +296,17 @@ void TableRows::assign(std::span<const std::uint64_t> keys, ConstElements values
   }
 }
 
-std::vector<std::uint64_t> TableRows::list(std::uint64_t first, std::uint64_t last, std::size_t most) const {
+std::vector<std::uint64_t> TableRows::list(std::uint64_t first, std::uint64_t last, std::size_t most) {
+  if (order_.size_bytes() != records_.size() * sizeof(std::uint32_t)) {
+    order_ = Buffer(records_.size() * sizeof(std::uint32_t), Category::index, ledger_);
+    std::ranges::copy(in_order(), order_.as<std::uint32_t>().begin());
+  }
+  const std::span<const std::uint32_t> order = order_.as<std::uint32_t>();
+  const auto key_of = [&](std::uint32_t row) { return records_.header(row).key; };
   std::vector<std::uint64_t> keys;
-  for (std::uint32_t row = 0; row < records_.used(); ++row)
-    if (const std::uint64_t key = records_.header(row).key; !records_.is_free(row) && key >= first && key <= last)
-      keys.push_back(key);
-  const auto end = keys.begin() + static_cast<std::ptrdiff_t>(std::min(most, keys.size()));
-  std::partial_sort(keys.begin(), end, keys.end());
-  keys.erase(end, keys.end());
+  auto at = std::ranges::lower_bound(order, first, {}, key_of);
+  for (; at != order.end() && keys.size() < most && key_of(*at) <= last; ++at) keys.push_back(key_of(*at));
+  if (at == order.end() && keys.size() < most) order_ = {};
   return keys;
 }
 

@@ -86,8 +86,10 @@ class TableRows {
   /// Gives the keys' rows these values [keys, width], and the state of rows that were never updated. REQUIRES: all keys
   /// are admitted, and no rows leave.
   void assign(std::span<const std::uint64_t> keys, ConstElements values);
-  /// Returns the keys from `first` to `last` that have rows: the least `most` of them, ascending.
-  std::vector<std::uint64_t> list(std::uint64_t first, std::uint64_t last, std::size_t most) const;
+  /// Returns the keys from `first` to `last` that have rows: the least `most` of them, ascending. The first call orders
+  /// all rows, 4 bytes a row, for those that follow, up to the one that finds no key after its own. So a page of keys
+  /// costs what it has, unless keys get rows between two pages.
+  std::vector<std::uint64_t> list(std::uint64_t first, std::uint64_t last, std::size_t most);
 
   /// The numbers of all rows, in the order of their hashed keys: 4 bytes a row, which are not booked.
   std::vector<std::uint32_t> in_order() const;
@@ -107,6 +109,7 @@ class TableRows {
   void sweep(std::uint64_t updates);
 
   const Options options_;
+  MemoryLedger& ledger_;
   RowIndex index_;
   RecordMemory records_;
   std::unique_ptr<RowCounters> counters_;  ///< null: every key gets a row at once
@@ -118,6 +121,7 @@ class TableRows {
   std::vector<std::uint64_t> keys_;
   std::vector<std::uint32_t> counts_;  ///< occurrences
   std::vector<std::uint32_t> rows_;
+  Buffer order_;  ///< the numbers of all rows in the order of their keys, while they are listed
 };
 
 }  // namespace psring::optim

@@ -1,6 +1,7 @@
 // The rows of a table: index, records, rules, initial values, and updates by several workers.
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -410,6 +411,48 @@ TEST_CASE("a key gets its row at its Kth occurrence, counted in batches of all w
   CHECK(rows.size() == 0);    // both have left, and 13 is at 3
   update(6, {1, 3}, {1, 1});  // 11 begins to be counted anew
   CHECK(rows.size() == 1);
+}
+
+TEST_CASE("rows are listed page by page, at the cost of the pages") {
+  MemoryLedger ledger;
+  const auto sgd = rule("sgd");
+  TableRows rows(options_of(*sgd, 1), ledger);
+  const std::vector<std::uint64_t> keys = hashed_keys(20000, 3);
+  const std::vector<float> gradients(keys.size(), 1);
+  const auto update = [&](std::uint64_t count, std::size_t begin, std::size_t end) {
+    const auto part = std::span(keys).subspan(begin, end - begin);
+    rows.update({.count = count, .lr = 1},
+                std::vector<std::vector<RowGradients>>{{{part, std::span(gradients).first(part.size())}}}, 1);
+  };
+  const auto listed = [&](std::uint64_t last, std::size_t most) {
+    std::vector<std::uint64_t> all;
+    for (std::uint64_t first = 0;;) {
+      const std::vector<std::uint64_t> page = rows.list(first, last, most);
+      all.insert(all.end(), page.begin(), page.end());
+      if (page.size() < most) return all;
+      first = page.back() + 1;
+    }
+  };
+  CHECK(listed(~std::uint64_t{0}, 7).empty());
+  update(1, 5000, keys.size());
+  const std::uint64_t index = ledger.current_bytes(Category::index);
+  CHECK(rows.list(keys[6000], keys[6001], 9) == std::vector<std::uint64_t>{keys[6000], keys[6001]});
+  CHECK(ledger.current_bytes(Category::index) == index + 4 * 15000);
+  update(2, 0, 5000);  // between two pages
+  const auto timed = [&](std::size_t most) {
+    const auto begin = std::chrono::steady_clock::now();
+    CHECK(listed(~std::uint64_t{0}, most) == keys);
+    return std::chrono::steady_clock::now() - begin;
+  };
+  const auto whole = timed(keys.size() + 1);
+  CHECK(timed(1) < 200 * whole);  // with a scan for each page it takes thousands of times as long
+  CHECK(timed(7) < 200 * whole);
+  CHECK(listed(keys[99], 10) == std::vector<std::uint64_t>(keys.begin(), keys.begin() + 100));
+  CHECK(rows.list(keys.back() + 1, ~std::uint64_t{0}, 1).empty());
+  MemoryLedger other;
+  TableRows fresh(options_of(*sgd, 1), other);
+  fresh.update({.count = 1, .lr = 1}, std::vector<std::vector<RowGradients>>{{{keys, gradients}}}, 1);
+  CHECK(ledger.current_bytes(Category::index) == other.current_bytes(Category::index));  // the order is gone
 }
 
 TEST_CASE("occurrences beyond the largest number are the largest number") {
