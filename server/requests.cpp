@@ -61,11 +61,15 @@ std::size_t bookkeeping_bytes(const ShardOptions& options, const Layout& layout)
 /// The memory of tables before the first row, in bytes.
 double table_bytes(const ShardOptions& options, const Layout& layout) {
   double bytes = 0;  // in floating point: products of a message's numbers may not fit into any integer
-  for (const TableLayout& table : layout.tables)
-    bytes += static_cast<double>(options.workers) * static_cast<double>(table.most_keys) *
-                 static_cast<double>(2 * sizeof(std::uint64_t) + table.row_bytes()) +
+  for (const TableLayout& table : layout.tables) {
+    TableLayout one = table;
+    one.most_keys = 1;
+    const bool exact = !options.row_consistency.each_push_updates;
+    const std::size_t key = optim::key_list_bytes(one, 1, options.row_rules.counts(), exact) + table.row_bytes();
+    bytes += static_cast<double>(options.workers) * static_cast<double>(table.most_keys) * static_cast<double>(key) +
              static_cast<double>(optim::TableRows::scratch_bytes(table.width, *options.row_rule)) +
-             static_cast<double>(table.pieces * options.workers * kTablePieceBytes);
+             static_cast<double>(table.pieces) * static_cast<double>(TableShard::piece_bytes(table, options.workers));
+  }
   return bytes;
 }
 

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <bit>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include <psring/common/base/text/error.h>
@@ -19,6 +21,15 @@ namespace {
 constexpr std::size_t kMostReserved = std::size_t{1} << 46;  ///< addresses, which a process has 2^47 of
 
 }  // namespace
+
+std::size_t TableShard::piece_bytes(const TableLayout& table, std::size_t workers) {
+  static_assert(std::is_nothrow_move_constructible_v<PulledFrame>,
+                "keys and places of a waiting pull stay where they are");
+  constexpr std::size_t kAllocated = 3 * 2 * sizeof(void*);  // beside a frame, its keys and their places
+  const std::size_t step = sizeof(Pulled) + sizeof(PulledFrame) + sizeof(WaitingRows) + kAllocated;
+  const std::size_t steps = std::bit_ceil(optim::kept_steps(table));  // as the lists grow
+  return sizeof(Piece) + workers * (sizeof(std::vector<Pulled>) + steps * step);
+}
 
 TableShard::~TableShard() {
   ledger_.release(Category::communication, booked_);
@@ -237,7 +248,7 @@ std::uint64_t TableShard::due(const Table& table, const Piece& piece, std::size_
 /// kept.
 TableShard::PulledFrame& TableShard::keep(Piece& piece, const FrameHeader& header, std::uint64_t first,
                                           PulledFrame pulled) {
-  std::deque<Pulled>& lists = piece.workers[header.sender_rank];
+  std::vector<Pulled>& lists = piece.workers[header.sender_rank];
   const bool continues = !lists.empty() && lists.back().next < piece.buckets.end;
   const std::uint64_t due = lists.empty() ? first : lists.back().step + (continues ? 0 : 1);
   const std::size_t next = continues ? lists.back().next : piece.buckets.begin;
@@ -264,7 +275,7 @@ void TableShard::on_push(Message message, Answers& answers) {
   if (table.clocks->has_left(header.sender_rank))
     fail(ErrorKind::protocol, "gradients of rows from worker {}, which has left", header.sender_rank);
   if (is_unpaired(header)) return on_unpaired_push(table, piece, std::move(message), answers);
-  std::deque<Pulled>& lists = piece.workers[header.sender_rank];
+  std::vector<Pulled>& lists = piece.workers[header.sender_rank];
   if (header.step > at || lists.empty())
     fail(ErrorKind::protocol, "gradients of step {}, of rows that were not pulled at version {}", header.step, at);
   if (!table.consistency->answers(table.clocks->slowest(piece.number, piece.version), at))
@@ -309,7 +320,7 @@ void TableShard::add_staleness(std::vector<StalenessRecord>& records) const {
 }
 
 /// True once all of a worker's gradients of the step that is due are here.
-bool TableShard::has_pushed(const std::deque<Pulled>& lists, const Piece& piece) {
+bool TableShard::has_pushed(const std::vector<Pulled>& lists, const Piece& piece) {
   return !lists.empty() && lists.front().next == piece.buckets.end &&
          lists.front().pushed == lists.front().frames.size();
 }
@@ -346,7 +357,7 @@ void TableShard::update(Table& table, Piece& piece, Range workers, Answers& answ
       set_staleness(table.clocks->last(piece.number, worker), taken);
       answers.push_back({push.sender(), taken, {}});
     }
-    piece.workers[worker].pop_front();
+    piece.workers[worker].erase(piece.workers[worker].begin());
   }
   table.clocks->finish(piece.number);
   ++piece.version;

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -20,9 +19,6 @@
 #include <psring/server/shard_options.h>
 
 namespace psring::server {
-
-/// Bookkeeping of a piece of a table, for each worker, in bytes.
-inline constexpr std::size_t kTablePieceBytes = 256;
 
 /// The part of a shard that has the rows of tables. A piece is a range of buckets with a version, the number of
 /// its updates. A worker's rows_pull of step t brings the keys, frame by frame, in order; the piece answers at version
@@ -42,11 +38,14 @@ inline constexpr std::size_t kTablePieceBytes = 256;
 /// may follow no pull, where ssp's bound would not hold: they are for bsp and asp.
 ///
 /// A pure state machine; every function throws protocol if the frame is not allowed, and then has changed nothing.
-/// Memory that a worker can make it hold is bounded: keys of optim::kept_steps of TableLayout::most_keys each (of one
-/// more with unpaired frames), and rows by the host's memory.
+/// Memory that a worker can make it hold is bounded: keys of optim::kept_steps of TableLayout::most_keys each, of one
+/// more with unpaired frames (the pulls of two versions and the pushes of a step), and rows by the host's memory.
 class TableShard {
  public:
   using Answers = std::vector<net::Outgoing>;
+
+  /// The bookkeeping of a piece of a table, in bytes, with one frame of each step that a worker may have in it.
+  static std::size_t piece_bytes(const TableLayout& table, std::size_t workers);
 
   /// REQUIRES: options and ledger outlive it.
   TableShard(const ShardOptions& options, MemoryLedger& ledger) : options_(options), ledger_(ledger) {}
@@ -101,11 +100,11 @@ class TableShard {
   /// A worker's frames of one step for one piece.
   struct Pulled {
     std::uint64_t step = 0;
-    std::deque<PulledFrame> frames;  ///< they tile the piece
-    std::size_t next = 0;            ///< bucket that the next frame begins with
-    std::size_t pushed = 0;          ///< frames with gradients
-    std::uint64_t sent = 0;          ///< version of the rows that the worker was sent
-    std::optional<float> lr;         ///< of unpaired pushes
+    std::vector<PulledFrame> frames;  ///< they tile the piece
+    std::size_t next = 0;             ///< bucket that the next frame begins with
+    std::size_t pushed = 0;           ///< frames with gradients
+    std::uint64_t sent = 0;           ///< version of the rows that the worker was sent
+    std::optional<float> lr;          ///< of unpaired pushes
   };
   struct WaitingRows {
     net::FrameHeader asked;
@@ -123,7 +122,7 @@ class TableShard {
     std::size_t number = 0;
     Range buckets;
     std::uint64_t version = 0;
-    std::vector<std::deque<Pulled>> workers;  ///< at most optim::kept_steps each
+    std::vector<std::vector<Pulled>> workers;  ///< at most optim::kept_steps each
     std::vector<WaitingRows> waiting;
     std::optional<std::vector<std::uint64_t>> trained;  ///< by the next update, if somebody has asked
     optim::OldRows old;                                 ///< of the last update
@@ -137,7 +136,9 @@ class TableShard {
   };
   /// The memory that a table keeps for one worker.
   struct WorkerMemory {
-    std::size_t keys = 0;     ///< in lists and in waiting pulls
+    std::size_t keys = 0;    ///< in lists and in waiting pulls
+    std::size_t pushed = 0;  ///< keys of the unpaired pushes of step `pushed_step`
+    std::uint64_t pushed_step = 0;
     std::vector<Lane> lanes;  ///< of pulls by version; of unpaired pulls of even and of odd versions
     Buffer listed;            ///< the answer to the last pull with kListed
   };
@@ -172,7 +173,7 @@ class TableShard {
   void begin_unpaired(Table& table);
   void on_unpaired_push(Table& table, Piece& piece, net::Message message, Answers& answers);
   void assign(Table& table, const Piece& piece, const net::Message& message, Answers& answers);
-  static bool has_pushed(const std::deque<Pulled>& lists, const Piece& piece);
+  static bool has_pushed(const std::vector<Pulled>& lists, const Piece& piece);
   static bool complete(const Piece& piece);
   void use_pushes(Table& table, Piece& piece, std::size_t worker, Answers& answers);
   void update(Table& table, Piece& piece, Range workers, Answers& answers);

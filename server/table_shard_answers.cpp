@@ -91,7 +91,7 @@ std::span<std::byte> TableShard::read_rows(const Table& table, const Piece& piec
 
 /// True once every worker has pulled the step that the piece's next update makes.
 bool TableShard::knows_trained(const Piece& piece) {
-  return std::ranges::all_of(piece.workers, [&](const std::deque<Pulled>& lists) {
+  return std::ranges::all_of(piece.workers, [&](const std::vector<Pulled>& lists) {
     return !lists.empty() && lists.front().step == piece.version && lists.front().next == piece.buckets.end;
   });
 }
@@ -102,7 +102,7 @@ const std::vector<std::uint64_t>& TableShard::trained_keys(Piece& piece) {
   std::vector<std::uint64_t> all;
   std::vector<std::uint64_t> own;
   std::vector<std::uint64_t> merged;
-  for (const std::deque<Pulled>& lists : piece.workers) {
+  for (const std::vector<Pulled>& lists : piece.workers) {
     own.clear();
     for (const PulledFrame& frame : lists.front().frames) own.insert(own.end(), frame.keys.begin(), frame.keys.end());
     merged.clear();

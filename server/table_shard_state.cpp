@@ -45,12 +45,12 @@ void TableShard::begin_epoch() {
   follows_ = false;
   for (Table& table : tables_) {
     for (Piece& piece : table.pieces) {
-      for (std::deque<Pulled>& lists : piece.workers) lists.clear();
+      for (std::vector<Pulled>& lists : piece.workers) lists.clear();
       piece.waiting.clear();
       piece.trained.reset();
     }
     for (WorkerMemory& worker : table.workers) {
-      worker.keys = 0;
+      worker.keys = worker.pushed = 0;
       for (Lane& lane : worker.lanes) lane.rows = 0;
     }
   }

@@ -40,10 +40,17 @@ void TableShard::on_unpaired_push(Table& table, Piece& piece, Message message, A
   const std::uint64_t at = due(table, piece, header.sender_rank);
   if (header.step > at)
     fail(ErrorKind::protocol, "gradients of step {} with their keys, where step {} is due", header.step, at);
+  WorkerMemory& own = table.workers[header.sender_rank];
+  const std::size_t before = own.pushed_step == header.step ? own.pushed : 0;
+  if (before + count > table.layout.most_keys)
+    fail(ErrorKind::protocol, "gradients of {} keys of one step, at most {} expected", before + count,
+         table.layout.most_keys);
   PulledFrame read = read_keys(table, piece, header, message.payload.first(count * sizeof(std::uint64_t)), false);
   PulledFrame& frame = keep(piece, header, at, std::move(read));
   begin_unpaired(table);
-  table.workers[header.sender_rank].keys += count;
+  own.keys += count;
+  own.pushed = before + count;
+  own.pushed_step = header.step;
   frame.gradients = std::move(message);
   Pulled& list = piece.workers[header.sender_rank].back();
   list.lr = lr;

@@ -7,10 +7,12 @@
 #include <utility>
 
 #include <catch2/catch.hpp>
+#include <malloc.h>
 
 #include <psring/common/net/row_flags.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/optim/rows/table_rows.h>
+#include <psring/server/table_shard.h>
 #include <psring/tests/support/shard_cluster.h>
 #include <psring/tests/support/values.h>
 
@@ -382,6 +384,9 @@ TEST_CASE("unpaired frames that the protocol does not allow change nothing") {
   CHECK_THAT(refused(keyed_push(0, 0, {}, {}, std::numeric_limits<float>::infinity())), Contains("learning rate inf"));
   CHECK_THAT(refused(keyed_push(0, 1, {}, {}, 0.5F)), Contains("where step 0"));
   CHECK_THAT(refused(keyed_push(0, 0, {key_in(2), key_in(1)}, {1, 2, 3, 4}, 0.5F)), Contains("out of order"));
+  const std::vector<std::uint64_t> more{0, 1, 2, 3, 4, 5, 6, 7, 8};
+  CHECK_THAT(refused(keyed_push(0, 0, more, std::vector<float>(18), 0.5F)),
+             Contains("gradients of 9 keys of one step, at most 8 expected"));
   CHECK_THAT(refused(unpaired_pull(0, 3, 0, {})), Contains("a pull of version 3"));
   CHECK(cluster.send(0, unpaired_pull(1, 1, 0, {})).empty());  // waits
   CHECK_THAT(refused(unpaired_pull(1, 1, 1, {})), Contains("a second pull of version 1 without keys"));
@@ -399,6 +404,54 @@ TEST_CASE("unpaired frames that the protocol does not allow change nothing") {
   CHECK_THAT(refused(wrong(list_of(0, 1), [](Frame& f) { f.header.end = 256; })), Contains("[0, 256)"));
   CHECK(cluster.send(0, keyed_push(1, 0, {}, {}, 0.5F)).size() == 4);
   CHECK(cluster.shard(0).tables().rows() == 2);
+}
+
+TEST_CASE("unpaired pushes of a step bring at most the keys of a batch, in however many frames") {
+  ShardCluster cluster({.workers = 1});
+  cluster.open(layout_of(1, 2));
+  const auto part = [](std::uint64_t step, std::size_t piece, std::uint64_t count) {
+    const Range buckets = table_piece(kAll, 2, piece);
+    std::vector<std::uint64_t> keys;
+    for (std::uint64_t low = 0; low < count; ++low) keys.push_back(key_in(buckets.begin, low));
+    Frame frame = keyed_push(0, step, keys, std::vector<float>(count * kWidth), 0.5F);
+    frame.header.set_range(buckets);
+    return frame;
+  };
+  for (std::uint64_t step = 0; step < 3; ++step) {
+    CHECK(cluster.send(0, part(step, 0, 5))[0].header.type == FrameType::rows_ack);
+    CHECK_THAT(cluster.send(0, part(step, 1, 4))[0].text(), Contains("gradients of 9 keys of one step, at most 8"));
+    CHECK(cluster.send(0, part(step, 1, 3))[0].header.type == FrameType::rows_ack);
+  }
+  CHECK(*cluster.shard(0).tables().version() == 3);
+}
+
+TEST_CASE("the bookkeeping of pieces takes no more memory than a server expects") {
+  constexpr std::size_t kPieces = 64;
+  constexpr std::uint32_t kWorkers = 4;
+  Layout layout = layout_of(1, kPieces);
+  layout.tables[0].most_keys = kPieces;
+  const std::size_t expected = kPieces * server::TableShard::piece_bytes(layout.tables[0], kWorkers);
+  ShardCluster cluster({.workers = kWorkers});
+  ShardCluster other({.workers = kWorkers});
+  Layout single = layout_of(1);
+  single.tables[0].most_keys = kPieces;
+  const std::size_t start = ::mallinfo2().uordblks;
+  other.open(single);
+  const std::size_t one_piece = ::mallinfo2().uordblks - start;
+  const std::size_t before = ::mallinfo2().uordblks;
+  cluster.open(layout);
+  for (std::uint64_t step = 0; step < 2; ++step)
+    for (std::uint32_t worker = 0; worker < kWorkers; ++worker)
+      for (std::size_t piece = 0; piece < kPieces; ++piece) {
+        const Range buckets = table_piece(kAll, kPieces, piece);
+        cluster.send(0, pull(worker, step, buckets, {key_in(buckets.begin)}));
+      }
+  const std::size_t taken = ::mallinfo2().uordblks - before;
+  if (taken == 0) return;                                    // a sanitizer's memory is not counted
+  const std::size_t keys = 2 * kWorkers * kPieces * 2 * 32;  // and their places: an allocation has 32 bytes at least
+  CAPTURE(expected, taken, one_piece);
+  CHECK(taken <= expected + one_piece + keys);
+  CHECK(expected <= 2 * taken);
 }
 
 TEST_CASE("unpaired frames are refused where rows have occurrences or ssp's bound, or leave") {
@@ -423,6 +476,9 @@ TEST_CASE("layouts with tables that a server cannot take are refused") {
   Layout layout = layout_of(1);
   layout.tables[0].most_keys = std::size_t{1} << 32;
   CHECK_THAT(small.send(0, test::layout_frame(0, layout))[0].text(), Contains("tables that take"));
+  ShardCluster many({.workers = 256, .memory_bytes = 32 << 20});
+  CHECK_THAT(many.send(0, test::layout_frame(0, layout_of(1, 256)))[0].text(), Contains("tables that take"));
+  CHECK(many.send(0, test::layout_frame(0, layout_of(1, 64)))[0].header.type == FrameType::layout_ok);
   Layout wide = layout_of(1);
   wide.tables[0].width = 8193;
   CHECK_THAT(small.send(0, test::layout_frame(0, wide))[0].text(), Contains("8193"));
