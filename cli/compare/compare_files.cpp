@@ -262,6 +262,11 @@ void write_metrics_csv(const std::filesystem::path& folder, const std::vector<Ro
   std::ofstream out(folder / "compare.csv");
   std::vector<std::string> cells{"strategy", "run"};
   cells.insert(cells.end(), std::begin(kColumns), std::end(kColumns));
+  std::set<std::string> own;  // metrics of the model itself
+  for (const Row& row : rows)
+    for (const Summary& run : row.runs)
+      for (const auto& [name, mean] : run.test_own) own.insert("test_" + name);
+  cells.insert(cells.end(), own.begin(), own.end());
   out << csv_line(cells);
   for (const Row& row : rows)
     for (std::size_t r = 0; r < row.runs.size(); ++r) {
@@ -271,7 +276,11 @@ void write_metrics_csv(const std::filesystem::path& folder, const std::vector<Ro
         const std::optional<Json> json = Json::try_parse(line);
         if (!json) fail(ErrorKind::data, "{}: a line is not JSON", file.string());
         cells = {row.entry.label, std::to_string(r + 1)};
-        for (const char* column : kColumns) cells.push_back(json->contains(column) ? csv_of(json->at(column)) : "");
+        const auto cell = [&](const Json& in, const std::string& column) {
+          cells.push_back(in.contains(column) ? csv_of(in.at(column)) : "");
+        };
+        for (const char* column : kColumns) cell(*json, column);
+        for (const std::string& column : own) cell(json->contains("own") ? json->at("own") : Json::object(), column);
         out << csv_line(cells);
       }
     }

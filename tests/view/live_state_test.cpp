@@ -47,6 +47,20 @@ Json state_of(const LiveState& state) { return Json::parse(state.json(kStart + s
 
 }  // namespace
 
+TEST_CASE("an evaluation has the model's own metrics") {
+  LiveState state;
+  state.set_run("run", manifest(2, 1), 0);
+  const auto line = [](int worker, int rows, double value) {
+    return fmt::format(R"({{"step":4,"worker":{},"time_s":1,"test_loss":1,"test_rows":{},"own":{{"test_rmse":{}}}}})",
+                       worker, rows, value);
+  };
+  add(state, {line(0, 3, 0.5), line(1, 1, 1.5)});
+  const Json evaluations = state_of(state)["evaluations"];
+  REQUIRE(evaluations.size() == 1);
+  CHECK(evaluations[0]["own"]["test_rmse"].get<double>() == 0.75);
+  CHECK(evaluations[0]["test_accuracy"].is_null());
+}
+
 TEST_CASE("a line about a step is read as a complete parser reads it") {
   const std::string text =
       R"({"step":12,"worker":3,"time_s":1.5e-2,"loss":null,"samples":4,"step_s":0.5,"compute_s":0.25,)"

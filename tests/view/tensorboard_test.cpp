@@ -95,6 +95,17 @@ TEST_CASE("an evaluation comes before the step that begins with its parameters")
   CHECK(values(complete[1]) == std::map<std::string, double>{{"eval/loss", 3}, {"eval/accuracy", 0.45}});
 }
 
+TEST_CASE("a model's own metrics have their names") {
+  StepScalarsBuilder steps(1, false);
+  steps.add_metrics(
+      R"({"step":1,"worker":0,"time_s":1,"test_loss":2,"test_rows":10,"own":{"test_auc":0.75,"test_rmse":0.5}})"
+      "\n",
+      kNow);
+  const auto rest = steps.take_rest();
+  REQUIRE(rest.size() == 1);
+  CHECK(values(rest[0]) == std::map<std::string, double>{{"eval/loss", 2}, {"eval/auc", 0.75}, {"eval/rmse", 0.5}});
+}
+
 TEST_CASE("steps that all workers repeat after a loss take the place of the earlier ones") {
   StepScalarsBuilder steps(2, false);
   for (int step = 0; step < 4; ++step) steps.add_metrics(step_line(step, 0, step), kNow);

@@ -204,6 +204,8 @@ void LiveState::add_evaluation(const Json& json) {
   sum.rows += rows;
   if (json.contains("test_correct")) sum.correct = sum.correct.value_or(0) + number_of(json, "test_correct");
   sum.text = sum.text || json.contains("test_perplexity");
+  if (json.contains("own"))
+    for (const auto& [name, mean] : json["own"].items()) sum.own[name] += number_of(json["own"], name) * rows;
 }
 
 void LiveState::add_memory(std::string_view line, Moment now) {

@@ -104,6 +104,7 @@ class LiveState {
     double rows = 0;
     std::optional<double> correct;
     bool text = false;
+    std::map<std::string, double> own;  ///< of the model's own metrics, by "test_NAME"; sums over rows
   };
 
   void add_step(const StepLine& line, Moment now);

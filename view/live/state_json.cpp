@@ -119,11 +119,14 @@ Json LiveState::evaluations() const {
   Json list = Json::array();
   for (const auto& [step, sum] : evaluations_) {
     if (sum.rows == 0) continue;
+    Json own = Json::object();
+    for (const auto& [name, total] : sum.own) own[name] = total / sum.rows;
     list.push_back({{"step", step},
                     {"time_s", sum.time_s},
                     {"test_loss", sum.loss / sum.rows},
                     {"test_accuracy", sum.correct ? Json(*sum.correct / sum.rows) : Json()},
-                    {"test_perplexity", sum.text ? Json(std::exp(sum.loss / sum.rows)) : Json()}});
+                    {"test_perplexity", sum.text ? Json(std::exp(sum.loss / sum.rows)) : Json()},
+                    {"own", std::move(own)}});
   }
   return list;
 }

@@ -10,6 +10,8 @@
 namespace psring::view {
 namespace {
 
+constexpr std::string_view kTest = "test_";
+
 /// A figure that a run may have written as null, because it was not finite or there were no samples.
 double number_of(const Json& json, const char* key) {
   return json.at(key).is_number() ? json[key].get<double>() : std::nan("");
@@ -75,6 +77,8 @@ void StepScalarsBuilder::add_metrics(std::string_view lines, double now) {
       line = {.loss = number_of(json, "test_loss"), .samples = number_of(json, "test_rows")};
       if (json.contains("test_correct")) line.correct = number_of(json, "test_correct");
       line.text = json.contains("test_perplexity");
+      if (json.contains("own"))
+        for (const auto& [name, mean] : json["own"].items()) line.own[name] = number_of(json["own"], name.c_str());
     }
     const auto worker = json.at("worker").get<std::uint32_t>();
     taken.push_back({worker,
@@ -184,6 +188,10 @@ std::vector<Scalar> StepScalarsBuilder::evaluation_scalars(const Lines& lines) {
     scalars.push_back(
         {"eval/accuracy", sum_of(lines, [](const Line& line) { return line.correct.value_or(0); }) / rows});
   if (first.text) scalars.push_back({"eval/perplexity", std::exp(loss)});
+  for (const auto& [name, mean] : first.own) {
+    const auto total = [&](const Line& line) { return line.samples > 0 ? line.own.at(name) * line.samples : 0; };
+    scalars.push_back({"eval/" + name.substr(kTest.size()), sum_of(lines, total) / rows});
+  }
   return scalars;
 }
 

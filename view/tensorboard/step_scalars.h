@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -71,6 +72,7 @@ class StepScalarsBuilder {
 
     std::optional<double> correct;
     bool text = false;
+    std::map<std::string, double> own;  ///< the model's own metrics, by "test_NAME"
   };
   using Lines = std::map<std::uint32_t, Line>;  ///< by worker
   struct Position {

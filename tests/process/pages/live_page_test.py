@@ -113,6 +113,19 @@ class LivePage(unittest.TestCase):
             self.open(browser, server)
             self.assertEqual(browser.run("[...document.querySelectorAll('#servers [data-name=\"rows\"]')].every((one) => one.offsetParent === null)"), True)
 
+    def test_a_metric_of_the_model(self):
+        state = snapshot()
+        for evaluation in state["evaluations"]:
+            evaluation["own"] = {"test_auc": 0.5 + evaluation["step"] / 1000}
+        server = self.serve(state)
+        with Browser() as browser:
+            self.open(browser, server)
+            browser.run("document.querySelector('#quality svg').focus()")
+            browser.press("End")
+            self.assertIn("test auc 0.8", self.text(browser, "#quality .readout"))
+            self.assertNotIn("accuracy", self.text(browser, "#quality"))
+            self.assertEqual(browser.errors, [])
+
     def test_language_theme_and_keys(self):
         server = self.serve(snapshot(stale=True))
         with Browser() as browser:

@@ -256,6 +256,20 @@ class Report(ProgramTest):
                     sections.insert(sections.index("tables") + 1, "asynchrony")
                 self.assertIn("rows.0.runs.0.summary.own.test_auc", self.drawn(page, document, sections).cells)
 
+    def test_of_a_model_without_a_metric(self):
+        """Its quality is the test loss."""
+        self.assert_done(self.run_program("psring", "train", "--strategy", "single", "--model", "mse-mlp:8-8-2", "--data", "synthetic", "--global-batch", 8,
+                                          "--steps", 6, "--eval-every", 2, "--out", "run"))
+        self.report("run")
+        page = self.folder / "run" / "report.html"
+        (row,) = document_of(page)["rows"]
+        self.assertEqual(row["runs"][0]["evaluations"]["step"], [2, 4, 6])
+        if CHROMIUM:
+            with Browser() as browser:
+                browser.visit(page.as_uri() + "#lang=en")
+                self.assertIn("Test loss over steps", browser.run("document.getElementById('quality-steps').textContent"))
+                self.assertEqual(browser.errors, [])
+
     def test_of_a_trace(self):
         self.compare("cmp", "--strategies", "zero3,ps", "--workers", 2, "--trace", "on", "--link", "1gbit")
         page = self.folder / "cmp" / "report.html"

@@ -58,6 +58,8 @@ def expected_evaluation(own):
         values["eval/accuracy"] = sum(line["test_correct"] for line in own) / rows
     if "test_perplexity" in own[0]:
         values["eval/perplexity"] = math.exp(loss)
+    for name in own[0].get("own", {}):
+        values[f"eval/{name.removeprefix('test_')}"] = sum(line["own"][name] * line["test_rows"] for line in own) / rows
     return values
 
 
@@ -113,6 +115,9 @@ class TensorBoard(ProgramTest):
         self.assert_same("single")
         self.run_job(*TEXT, "--strategy", "zero3", "--workers", 2, "--steps", 6, out="text")
         self.assertIn("eval/perplexity", self.assert_same("text"))
+        self.run_job("--model", "fm:dense=4,features=6,dim=4", "--data", "criteo-like:samples=2k", "--global-batch", 12, "--strategy", "ps", "--workers", 2,
+                     "--servers", 2, "--steps", 6, "--eval-every", 3, out="rows")
+        self.assertEqual(sorted(self.assert_same("rows")["eval/auc"]), [3, 6])
         self.run_job(*TINY, "--strategy", "ps-async", "--workers", 3, "--steps", 50, "--compute", "sleep:1ms", "--fault",
                      "slow:worker:2=4x", out="async")
         values = self.assert_same("async", staleness=True)

@@ -16,8 +16,10 @@ const kSeries = {
     { name: t.testLoss, colour: "var(--s1)", step: of(evaluations, "step"), time_s: of(evaluations, "time_s"), y: of(evaluations, "test_loss"), marks: true },
   ],
   quality: (t, { evaluations }) => {
-    const field = some(evaluations, "test_accuracy") ? "test_accuracy" : "test_perplexity";
-    return [{ name: t[field], colour: "var(--s2)", step: of(evaluations, "step"), time_s: of(evaluations, "time_s"), y: of(evaluations, field), marks: true }];
+    const own = Object.keys(evaluations?.[0]?.own ?? {})[0];
+    const field = some(evaluations, "test_perplexity") ? "test_perplexity" : "test_accuracy";
+    const [name, y] = own ? [t.test(own.slice("test_".length)), of(of(evaluations, "own"), own)] : [t[field], of(evaluations, field)];
+    return [{ name, colour: "var(--s2)", step: of(evaluations, "step"), time_s: of(evaluations, "time_s"), y, marks: true }];
   },
   speed: (t, { series }) => [{ name: t.samples, colour: "var(--s2)", step: series.step, time_s: series.time_s, y: series.samples_per_second }],
   "step-time": (t, { series }) => [

@@ -22,7 +22,7 @@ export const en = {
   curvesTitle: "Loss and speed", overSteps: "Over steps", overSeconds: "Over seconds", keyboard: "Arrow keys move the cursor of a selected figure.",
   figures: { loss: "Loss", quality: "Quality on the test set", speed: "Samples a second, all workers", "step-time": "Time of a step, mean over workers" },
   withoutFirst: "Without the first step, which starts everything up; the CSV file has it.",
-  trainingLoss: "training", testLoss: "test", test_accuracy: "test accuracy", test_perplexity: "test perplexity", stepTime: "whole step", exposed: "exposed communication",
+  trainingLoss: "training", testLoss: "test", test_accuracy: "test accuracy", test_perplexity: "test perplexity", test: (name) => `test ${name}`, stepTime: "whole step", exposed: "exposed communication",
 
   workersTitle: "Workers", lag: "lag", lastStep: "last step", waits: "waits for", memory: "memory", sent: "sent", received: "received", seen: "seen", staleness: "staleness",
   place: "place", copy: "copy", stage: "stage", tensorRank: "tensor rank", comma: ", ", bubble: "bubble", bubbleKey: "bubble: the stage waits for other stages",

@@ -22,7 +22,7 @@ export const zh = {
   curvesTitle: "损失与速度", overSteps: "按步数", overSeconds: "按时间", keyboard: "选中一张图后，用方向键移动光标。",
   figures: { loss: "损失", quality: "测试集上的质量", speed: "每秒样本数，所有 worker", "step-time": "一步的时间，各 worker 的平均" },
   withoutFirst: "不含第一步，因为它包括启动；CSV 文件中有这一步。",
-  trainingLoss: "训练", testLoss: "测试", test_accuracy: "测试准确率", test_perplexity: "测试困惑度", stepTime: "整步", exposed: "暴露的通信",
+  trainingLoss: "训练", testLoss: "测试", test_accuracy: "测试准确率", test_perplexity: "测试困惑度", test: (name) => `测试 ${name}`, stepTime: "整步", exposed: "暴露的通信",
 
   workersTitle: "各 worker", lag: "领先量", lastStep: "上一步", waits: "等待谁", memory: "内存", sent: "发送", received: "接收", seen: "最后活动", staleness: "陈旧度",
   place: "位置", copy: "副本", stage: "阶段", tensorRank: "张量 rank", comma: "，", bubble: "气泡", bubbleKey: "气泡：该阶段等待其他阶段",

@@ -43,7 +43,7 @@ export function loss(ctx) {
   const tested = (name) => rows.filter((row) => row.run.evaluations[name]?.some((v) => v != null));
   const own = rows.flatMap((row) => Object.keys(row.run.evaluations)).find((name) => !kColumns.includes(name));
   const ownName = own?.slice("test_".length);
-  const measure = tested("test_perplexity").length ? "perplexity" : ownName ?? "accuracy";
+  const measure = tested("test_perplexity").length ? "perplexity" : ownName ?? (tested("test_accuracy").length ? "accuracy" : "loss");
   const evaluated = tested("test_" + measure).filter((row) => row.run.evaluations.step.length > 1);
   const measured = measure === ownName ? ownName : t[measure];
   const group = Math.max(...rows.map((row) => Math.ceil(row.run.loss.steps / row.run.loss.step.length)));
@@ -57,7 +57,8 @@ export function loss(ctx) {
     const summary = row.run.summary;
     const quality = summary?.test_perplexity != null ? `${t.perplexity} ${short(summary.test_perplexity)}`
       : summary?.own?.[own] != null ? `${ownName} ${short(summary.own[own])}`
-      : summary?.test_accuracy != null ? `${t.accuracy} ${short(summary.test_accuracy)}` : null;
+      : summary?.test_accuracy != null ? `${t.accuracy} ${short(summary.test_accuracy)}`
+      : summary?.test_loss != null ? `${t.testLoss} ${short(summary.test_loss)}` : null;
     const button = h("button", { type: "button", "aria-pressed": String(!hidden.has(row.index)), onclick: () => {
       if (!hidden.delete(row.index)) hidden.add(row.index);
       button.setAttribute("aria-pressed", String(!hidden.has(row.index)));
