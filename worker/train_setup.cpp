@@ -10,6 +10,7 @@
 #include <psring/optim/rows/row_hash.h>
 #include <psring/worker/data/first_samples.h>
 #include <psring/worker/data/sampler.h>
+#include <psring/worker/data_needs.h>
 #include <psring/worker/model/device/device_network.h>
 #include <psring/worker/model/generate/gpt_weights.h>
 #include <psring/worker/model/layers/layer_buffers.h>
@@ -35,6 +36,8 @@ std::size_t key_bits(const Model& model) {
   return fuses ? optim::kFeatureShift : 64;
 }
 
+}  // namespace
+
 DataNeeds needs_of(const Model& model, const JobOptions& job) {
   return {.input_cols = model.input_cols,
           .rows_per_sample = model.rows_per_sample,
@@ -47,6 +50,8 @@ DataNeeds needs_of(const Model& model, const JobOptions& job) {
           .seed = job.seed,
           .model = job.model};
 }
+
+namespace {
 
 /// Leaves the first --eval-samples of the test set.
 void limit_evaluation(const JobOptions& job, DataSplit& data) {

@@ -219,9 +219,15 @@ void set_recovery(JobOptions& job, const worker::StrategyKind& kind) {
   const bool feedback = job.error_feedback && optim::compresses(job.compress);
   const bool start = optim::power_sgd_rank(job.compress).has_value();
   const optim::RowRules rules = worker::row_rules(job);
-  const bool rows_stay = !rules.sweeps() && !rules.admits();
-  const bool kept =
-      !feedback && !start && job.backup_workers == 0 && job.optimizer != "lamb" && !job.local_reduce && rows_stay;
+  std::string lost;  // the option by which nobody holds everything
+  if (feedback || start) lost = "--compress " + job.compress;
+  if (job.backup_workers > 0) lost = fmt::format("--backup-workers {}", job.backup_workers);
+  if (job.optimizer == "lamb") lost = "--optimizer lamb";
+  if (job.local_reduce) lost = "--local-reduce";
+  if (rules.admits()) lost = "--table-admit " + job.table_admit;
+  if (rules.most > 0) lost = "--table-rows " + job.table_rows;
+  if (rules.ttl > 0) lost = "--table-ttl " + job.table_ttl;
+  const bool kept = lost.empty();
   if (kept && kind.row_servers)
     job.recovery = kind.whole && job.placement == "standalone" ? "both" : "checkpoint";
   else if (kept && kind.servers && job.placement == "standalone" && job.optimizer_on == "server")
@@ -230,9 +236,9 @@ void set_recovery(JobOptions& job, const worker::StrategyKind& kind) {
     job.recovery = kept && kind.whole ? "workers" : "checkpoint";
   if (job.replicas > 0 && job.recovery != "servers" && job.recovery != "both")
     fail(ErrorKind::usage,
-         "--replicas {}: such a job continues from checkpoints (docs/guide/faults.md), and followers would never "
+         "--replicas {}: a job {} continues from checkpoints (docs/guide/faults.md), and followers would never "
          "replace their servers",
-         job.replicas);
+         job.replicas, kept ? "of --strategy " + job.strategy : "with " + lost);
 }
 
 }  // namespace

@@ -136,8 +136,9 @@ TEST_CASE("a checkpoint of other tables is refused, and a damaged one") {
   CHECK_THAT(refusal([](JobOptions& job) { job.table_optimizer = "adam"; }),
              Contains(checkpoint) && Contains("table optimizer adagrad, this run's is adam"));
   CHECK_THAT(refusal([](JobOptions& job) { job.table_type = "bf16"; }), Contains("table type f32, this run's is bf16"));
-  CHECK_THAT(refusal([](JobOptions& job) { job.table_ttl = std::string("4"); }),
-             Contains("rows that leave none, this run's is --table-ttl '4'"));
+  CHECK_THAT(
+      refusal([](JobOptions& job) { job.table_ttl = std::string("4"); }),
+      Contains("rows that leave by no --table-ttl or --table-rows, this run's is --table-ttl 4 --table-sweep 100"));
   CHECK_THAT(refusal([](JobOptions& job) { job.model = "dlrm:dense=4,features=5,dim=8,bottom=8-8,top=8-1"; }),
              Contains("model dlrm"));
   const optim::Checkpoint saved(checkpoint);

@@ -68,7 +68,16 @@ DataSplit load_text(const Spec& spec, const DataNeeds& needs, const char* expect
 }  // namespace
 
 void fail_misfit(const Spec& spec, const DataNeeds& needs, const std::string& why) {
-  fail(ErrorKind::data, "{} {} does not fit --model {}: {}", spec.flag(), spec.text(), needs.model, why);
+  fail(ErrorKind::data, "{} {} does not fit --model {}: {}{}{}", spec.flag(), spec.text(), needs.model, why,
+       needs.key_fields > 0 ? "; it reads " : "", keyed_data_for(needs));
+}
+
+std::string keyed_data_for(const DataNeeds& needs) {
+  if (needs.key_fields == 0) return "";
+  if (needs.target_values > 0) return "pairs:FILE";
+  if (!needs.targets) return "skip-gram:FILE";
+  const bool sides = needs.key_fields == 2 && needs.input_cols == 0 && needs.key_bits == 64;
+  return sides ? "debian:DIR" : "criteo-like or criteo:FILE";
 }
 
 const std::string& path_of(const Spec& spec, const char* expected) {
@@ -153,6 +162,7 @@ DataSplit make_tokens(const Spec& spec, const DataNeeds& needs) {
 
 DataSplit make_synthetic_data(const Spec& spec, const DataNeeds& needs) {
   spec.allow_only({"samples", "seed"});
+  if (needs.key_fields > 0) misfit(spec, needs, "its samples have no keys, the model has tables");
   SyntheticSpec made;
   made.kind = needs.target_values > 0 ? SyntheticSpec::Kind::values
               : !needs.targets        ? SyntheticSpec::Kind::inputs

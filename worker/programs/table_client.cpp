@@ -51,6 +51,7 @@ TableClient::TableClient(Membership& member, Arena& arena) : member_(member), ar
 std::size_t TableClient::add(TableLayout layout) {
   const std::scoped_lock lock(opening_);
   if (servers_) fail(ErrorKind::usage, "the tables have started: open table '{}' before", layout.name);
+  if (layout.name.empty()) fail(ErrorKind::usage, "a table without a name");
   for (const TableLayout& other : layout_.tables)
     if (other.name == layout.name) fail(ErrorKind::usage, "two tables are named '{}'", layout.name);
   Layout all = layout_;

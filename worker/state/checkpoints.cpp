@@ -22,9 +22,10 @@ constexpr const char* kTokenizer = "tokenizer";
 constexpr const char* kUnknown = "unknown";
 
 std::string describe_leaving(const JobOptions& job) {
-  if (!row_rules(job).sweeps()) return "none";
-  return fmt::format("--table-ttl '{}' --table-rows '{}' --table-sweep {}", job.table_ttl, job.table_rows,
-                     job.table_sweep);
+  std::string rule;
+  if (!job.table_ttl.empty()) rule += fmt::format("--table-ttl {} ", job.table_ttl);
+  if (!job.table_rows.empty()) rule += fmt::format("--table-rows {} ", job.table_rows);
+  return rule.empty() ? "no --table-ttl or --table-rows" : fmt::format("{}--table-sweep {}", rule, job.table_sweep);
 }
 
 /// The facts about a run that a run which continues it must share. Reads the data.
@@ -43,7 +44,7 @@ std::map<std::string, std::string> facts_of(const TrainSetup& setup) {
     facts.insert({{"table optimizer", job.table_optimizer},
                   {"table type", job.table_type},
                   {"table init", job.table_init},
-                  {"rows that leave", describe_leaving(job)}});
+                  {"rows that leave by", describe_leaving(job)}});
   return facts;
 }
 

@@ -1,5 +1,6 @@
 """Tables: rows by 64-bit keys in one process and on servers, as users run them."""
 
+import csv
 import json
 import pathlib
 import random
@@ -65,6 +66,10 @@ class Tables(ProgramTest):
         self.assert_done(result)
         self.assertRegex(result.out, r"equal +auc +bound by")
         self.assertIn("auc: the model's own metric over the test samples.", result.out)
+        with open(self.folder / "cmp" / "compare.csv", newline="") as file:
+            last = [row["test_auc"] for row in csv.DictReader(file) if row["test_auc"]]
+        self.assertEqual(len(last), 17)  # at the end of each run
+        self.assertEqual(float(last[0]), json.loads((self.folder / "cmp" / "compare.json").read_text())["rows"][0]["runs"][0]["own"]["test_auc"])
         table = re.search(r"\nstrategy .*\n-+\n((?:.+\n)+?)cluster:", result.out)[1].splitlines()
         self.assertEqual(sum(" = " in line for line in table), 16, result.out)
         self.assertNotIn("✗", "".join(table))
@@ -164,7 +169,7 @@ class Tables(ProgramTest):
             self.assertEqual(self.model(f"again{number}"), self.model("whole"), ways)
         for flags, said in ((["--table-optimizer", "adam"], "table optimizer adagrad, this run's is adam"),
                             (["--table-type", "bf16"], "table type f32, this run's is bf16"),
-                            (["--table-init", "constant:0"], "table init"), (["--table-ttl", 5], "rows that leave none"),
+                            (["--table-init", "constant:0"], "table init"), (["--table-ttl", 5], "rows that leave by no --table-ttl or --table-rows, this run's is --table-ttl 5 --table-sweep 100"),
                             (["--model", JOB[1].replace("dim=8", "dim=4").replace("16-8", "16-4")], "model dlrm")):
             options = dict(zip(JOB[::2], JOB[1::2])) | dict(zip(flags[::2], flags[1::2]))
             result = self.train(*three, *(word for pair in options.items() for word in pair), "--resume", saved)
@@ -257,15 +262,20 @@ class Tables(ProgramTest):
             self.assertEqual(len(result.err.splitlines()), 1, result.err)
         self.assert_refused(self.train("--strategy", "hybrid-async", "--workers", 2, *JOB, "--replicas", 1), 2,
                             "--replicas 1 with --table-consistency asp is refused: ")
-        for flags in (["--strategy", "zero1", "--placement", "standalone"], ["--strategy", "ps", "--table-ttl", 4], ["--strategy", "ps", "--table-admit", 2]):
+        for flags, named in ((["--strategy", "zero1", "--placement", "standalone"], "of --strategy zero1"), (["--strategy", "ps", "--table-ttl", 4], None),
+                             (["--strategy", "ps", "--table-admit", 2], None), (["--strategy", "hybrid", "--table-rows", 9000], None)):
             result = self.train(*flags, "--workers", 2, *JOB, "--replicas", 1)
-            self.assert_refused(result, 2, "--replicas 1: such a job continues from checkpoints")
+            self.assert_refused(result, 2, f"--replicas 1: a job {named or f'with {flags[2]} {flags[3]}'} continues from checkpoints")
         for strategy in ("ddp-naive", "zero3", "ps-zero3", "dp"):
             self.assert_refused(self.train("--strategy", strategy, "--workers", 2, *JOB), 2, f"--strategy {strategy} is refused")
-        for command in ("plan", "memory"):
-            result = self.run_program("psring", command, *JOB[:2])
-            self.assertIn(result.status, (2, 3), result)
-            self.assertEqual(len(result.err.splitlines()), 1, result.err)
+        result = self.run_program("psring", "plan", *JOB[:2])
+        self.assertIn(result.status, (2, 3), result)
+        self.assertEqual(len(result.err.splitlines()), 1, result.err)
+        for model, data in (("dlrm", "criteo-like or criteo:FILE"), ("fm", "criteo-like or criteo:FILE"), ("mf", "pairs:FILE"), ("two-tower", "debian:DIR"),
+                            ("skip-gram", "skip-gram:FILE")):
+            self.assert_refused(self.run_program("psring", "memory", "--model", model), 2, f"--model {model}: its rows depend on the data: give --data {data}")
+            self.assert_refused(self.train("--strategy", "single", "--model", model, "--data", "synthetic", "--steps", 1), 3,
+                                f"--data synthetic does not fit --model {model}: its samples have no keys, the model has tables; it reads {data}")
         plain = ["--model", "mlp:16-16-4", "--data", "synthetic", "--global-batch", 12, "--steps", 1]
         for flag, value in (("optimizer", "adam"), ("lr", "0.5"), ("type", "bf16"), ("init", "constant:0"), ("consistency", "asp"), ("admit", "3"), ("ttl", "5"),
                             ("rows", "5000"), ("sweep", "7")):

@@ -257,6 +257,7 @@ TEST_CASE("wrong calls of tables are refused, and change nothing") {
     opens([](auto& o) { o.size = 4; }, "options of 4 bytes");
     opens([](auto& o) { o.size = 12; }, "options of 12 bytes");
     opens([](auto& o) { o.name = nullptr; }, "name is null");
+    opens([](auto& o) { o.name = ""; }, "a table without a name");
     opens([](auto& o) { o.width = 0; }, "of width 0");
     opens([](auto& o) { o.type = PSRING_F64; }, "f32 or bf16");
     opens([](auto& o) { o.init = "uniform"; }, "init");

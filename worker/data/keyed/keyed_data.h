@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include <psring/common/base/text/spec.h>
 #include <psring/worker/data/make_dataset.h>
 
@@ -32,5 +34,8 @@ DataSplit make_debian_data(const Spec& spec, const DataNeeds& needs);
 /// counts; a draw of the context itself is repeated. The key of a word is key_of_text. The lines 0, 20, 40 … are the
 /// test set. Keys of the spec: window, least, seed (the run's).
 DataSplit make_skip_gram_data(const Spec& spec, const DataNeeds& needs);
+
+/// The built-in data sets whose samples have this shape, for errors: "criteo-like or criteo:FILE". "" without keys.
+std::string keyed_data_for(const DataNeeds& needs);
 
 }  // namespace psring::worker
