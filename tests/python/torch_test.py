@@ -108,6 +108,24 @@ class Collectives(unittest.TestCase):
             self.assertEqual(row, [float(rank), 10.0 + rank])
             self.assertEqual(swapped, [[float(rank)], [10.0 + rank] * 2])
 
+    def test_complex_numbers_move_as_they_are(self):
+        """A conjugate or negative view has other values than its memory."""
+
+        def call(rank, size):
+            plain = torch.tensor([1 + 2j, 3 - 1j])
+            conjugate = plain.conj() if rank == 0 else torch.zeros(2, dtype=torch.complex64)
+            dist.broadcast(conjugate, 0)
+            into = plain.clone() if rank == 0 else torch.zeros(2, dtype=torch.complex64).conj()
+            dist.broadcast(into, 0)
+            negative = torch._neg_view(torch.ones(2)) if rank == 0 else torch.zeros(2)
+            dist.broadcast(negative, 0)
+            half = torch.view_as_complex(torch.full((3, 2), 1.0 + rank, dtype=torch.float16))
+            dist.broadcast(half, 0)
+            return [t.resolve_conj().tolist() for t in (conjugate, into)], negative.tolist(), torch.view_as_real(half).tolist()
+
+        expected = ([[1 - 2j, 3 + 1j], [1 + 2j, 3 - 1j]], [-1.0, -1.0], [[1.0, 1.0]] * 3)
+        self.assertEqual(run(call, 2), [expected] * 2)
+
     def test_memory_of_the_job(self):
         def call(rank, size):
             t = psring.torch.empty(1000, 3)
@@ -350,6 +368,32 @@ class Misuse(unittest.TestCase):
                 dist.recv(torch.zeros(4), 0)
 
         self.refused(call, "sent 3 f32 with tag 0; rank 1 receives 4 f32")
+
+    def test_a_tensor_that_cannot_be_written(self):
+        """Is refused before the call; a fault that shows after it is told once."""
+
+        def call(rank, size):
+            said = []
+            try:
+                dist.all_reduce(torch.ones(1).expand(4))
+            except psring.UsageError as error:
+                said.append(str(error))
+            with torch.inference_mode():
+                late = dist.all_reduce(torch.ones(3, 4).t(), async_op=True)
+            try:
+                late.wait()  # PyTorch refuses to write to it outside inference_mode
+            except RuntimeError as error:
+                said.append(str(error))
+            source = torch.full((1,), rank + 1.0).expand(4) if rank == 0 else torch.zeros(4)
+            dist.broadcast(source, 0)  # is only read at rank 0
+            total = torch.ones(2)
+            dist.all_reduce(total)
+            return said, source.tolist(), total.tolist()
+
+        for said, source, total in run(call, 2):
+            self.assertIn("share memory, as expand() makes them", said[0])
+            self.assertIn("inference", said[1])
+            self.assertEqual((source, total), ([1.0] * 4, [2.0, 2.0]))
 
     def test_wrong_calls_leave_the_job_whole(self):
         def call(rank, size):

@@ -109,10 +109,11 @@ class ProcessGroup(dist.ProcessGroup):
     def broadcast(  # type: ignore[override]
         self, tensors: Tensors | torch.Tensor, opts: Any = None, *, root: int | None = None
     ) -> GroupWork:
-        vector = Vector(one(tensors), moves_only=True)
         source = self._root(opts, root)
+        is_root = self.group.rank == source
+        vector = Vector(one(tensors), moves_only=True, writes=not is_root)
         work = self.group.broadcast_at(vector.at, vector.count, vector.kind, source, vector)
-        return self._vector_work(work, vector)
+        return self._work([work], [vector.tensor], None if is_root else vector.after)
 
     def reduce(  # type: ignore[override]
         self, tensors: Tensors | torch.Tensor, opts: Any = None, op: Any = dist.ReduceOp.SUM, *, root: int | None = None
@@ -216,7 +217,7 @@ class ProcessGroup(dist.ProcessGroup):
             self._check_parts("gather", out, tensor)
         elif len(inner(outputs)) > 0:
             raise UsageError(f"psring: gather into tensors at rank {rank}; the root is rank {root}")
-        sent = Vector(tensor, moves_only=True)
+        sent = Vector(tensor, moves_only=True, writes=False)
         received = torch.empty((len(out), tensor.numel()), dtype=tensor.dtype, device="cpu")
         into = Vector(received, moves_only=True)
         work = self.group.all_to_all_at(
@@ -323,7 +324,7 @@ class ProcessGroup(dist.ProcessGroup):
         )
 
     def send(self, tensors: Tensors | torch.Tensor, to: int, tag: int = 0) -> GroupWork:
-        vector = Vector(one(tensors), moves_only=True)
+        vector = Vector(one(tensors), moves_only=True, writes=False)
         work = self.group.send_at(vector.at, vector.count, vector.kind, to, tag, vector)
         return self._work([work], [vector.tensor])
 

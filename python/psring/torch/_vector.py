@@ -23,6 +23,8 @@ _TYPES: dict[torch.dtype, Type] = {
     torch.int64: Type.I64,
 }
 
+_PARTS = {4: Type.F16, 8: Type.F32, 16: Type.F64}  # of a complex number, by its bytes
+
 _OPS = {
     "SUM": Op.SUM,
     "AVG": Op.MEAN,
@@ -93,14 +95,19 @@ class Vector:
 
     __slots__ = ("tensor", "host", "kind", "count", "divisor")
 
-    def __init__(self, tensor: torch.Tensor, moves_only: bool = False, reads: bool = True, copies: bool = False) -> None:
+    def __init__(
+        self, tensor: torch.Tensor, moves_only: bool = False, reads: bool = True, copies: bool = False, writes: bool = True
+    ) -> None:
         check(tensor)
+        if writes and any(size > 1 and stride == 0 for size, stride in zip(tensor.shape, tensor.stride())):
+            raise UsageError("psring: elements of the tensor share memory, as expand() makes them: give a copy to be written")
         self.tensor = tensor
         self.divisor = 1  # of a sum that is to be a mean
         host = tensor.detach()
-        if copies or host.device.type != "cpu" or not host.is_contiguous():
+        # A conjugate or negative view is contiguous, but its memory has other values.
+        if copies or host.device.type != "cpu" or not host.is_contiguous() or host.is_conj() or host.is_neg():
             if reads:
-                host = on_host(host).contiguous()
+                host = on_host(host).contiguous().resolve_conj().resolve_neg()
             else:
                 _let_finish(host)  # `store` may come in another thread, which has another stream
                 host = _host_memory(host)
@@ -110,7 +117,7 @@ class Vector:
         kind = _TYPES.get(tensor.dtype)
         self.count = host.numel()
         if kind is None and tensor.is_complex():
-            kind = Type.F32 if tensor.dtype == torch.complex64 else Type.F64
+            kind = _PARTS[host.element_size()]
             self.count *= 2
         if kind is None:
             if not moves_only:

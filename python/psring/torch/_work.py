@@ -135,11 +135,16 @@ class GroupWork(_BaseWork):
         with self._lock:
             if self._complete:
                 return
-            if self._after is not None:
-                self._after()
+            after, self._after = self._after, None
             self._works = []
-            self._after = None
-            self._complete = True
+            try:
+                if after is not None:
+                    after()
+            except Exception as error:  # the tensor cannot be written, for example
+                self._error = error
+            self._complete = self._error is None
+        if self._error is not None:
+            raise self._error
 
     def _wait(self, timeout: float | None) -> None:
         if self._error is not None:
@@ -179,11 +184,11 @@ class GroupWork(_BaseWork):
             return True
         try:
             done = all(work.done() for work in list(self._works))
+            if done:
+                self._finish()
         except Exception as error:
             self._error = error
             return True
-        if done:
-            self._finish()
         return done
 
     def is_success(self) -> bool:
@@ -229,10 +234,9 @@ class GroupWork(_BaseWork):
             for work in list(self._works):
                 if not work.done_within(_SOON):
                     return False
+            self._finish()
         except Exception as error:
             self._error = error
-            return True
-        self._finish()
         return True
 
     def complete_future(self) -> None:
