@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, Callable, NoReturn
 
 import torch
 from torch import nn
@@ -13,11 +13,12 @@ from .._library import UsageError
 _GETTERS = (
     "shape dtype device layout requires_grad grad ndim is_cuda is_meta is_sparse is_quantized is_mkldnn is_nested is_xpu "
     "is_mps is_ipu is_hpu is_vulkan is_ort is_maia is_sparse_csr itemsize nbytes names _backward_hooks output_nr _version "
-    "is_cpu"
+    "is_cpu grad_fn"
 ).split()
 _METHODS = (
     "size numel dim ndimension nelement element_size stride is_contiguous is_floating_point is_complex is_signed data_ptr "
-    "storage_offset register_hook __hash__ __len__ get_device new_zeros new_ones new_full new_empty new_tensor"
+    "storage_offset register_hook __hash__ __len__ get_device new_zeros new_ones new_full new_empty new_tensor "
+    "requires_grad_"
 ).split()
 
 
@@ -50,12 +51,14 @@ class Absent(torch.Tensor):
     """Stands for a tensor that has gone, such as a gradient that was pushed. Takes no memory."""
 
     _psring_line: str  # with which it refuses
+    _psring_clear: Callable[[], None] | None
 
     @staticmethod
-    def of(shape: torch.Size, line: str) -> Absent:
-        """`line`: with which it refuses."""
-        stand_in = torch.full((), float("nan"), device="cpu").expand(shape).as_subclass(Absent)
+    def of(shape: torch.Size, line: str, clear: Callable[[], None] | None = None) -> Absent:
+        """`line`: with which it refuses. `clear`: what `zero_`, which nn.Module.zero_grad() calls, does; None: refuse."""
+        stand_in = torch.full((), float("nan"), dtype=torch.float32, device="cpu").expand(shape).as_subclass(Absent)
         stand_in._psring_line = line
+        stand_in._psring_clear = clear
         return stand_in
 
     def __repr__(self, **_keywords: Any) -> str:  # type: ignore[override]
@@ -63,6 +66,9 @@ class Absent(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, function: Any, _types: Any, arguments: Any = (), keywords: Any = None) -> Any:
+        if function is torch.Tensor.zero_ and arguments[0].__dict__.get("_psring_clear") is not None:
+            arguments[0].__dict__["_psring_clear"]()
+            return arguments[0]
         if not _is_asked(function, arguments):
             _refuse(arguments, keywords)
         with torch._C.DisableTorchFunction():

@@ -4,7 +4,7 @@ Where its values live, and where its gradients go, is a part of its own, the uni
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -12,6 +12,7 @@ from torch import nn
 
 from .._accounts import Purpose
 from .._job import Job, Memory
+from .._library import UsageError
 from ._absent import come_back, leave
 from ._units import Unit
 
@@ -42,7 +43,7 @@ class Slot:
         self.begin = begin
         self.shape = parameter.shape
         # The values of a parameter that is freed: not numbers, in the right shape.
-        self.freed = torch.full((), float("nan"), device="cpu").expand(self.shape)
+        self.freed = torch.full((), float("nan"), dtype=torch.float32, device="cpu").expand(self.shape)
         self.version = parameter._version  # after the last change of its values that was in order
         self._mark = parameter.detach().as_strided((0,), (1,))
         self._line = (
@@ -206,6 +207,7 @@ class FlatUnit:
             assert self.whole is not None
             for slot in self.slots:
                 slot.take(slot.of(self.whole))
+                slot.version = slot.parameter._version
 
     def is_here(self) -> bool:
         return self.whole is not None and not self.gathering
@@ -220,6 +222,23 @@ class FlatUnit:
         for slot in self.slots:
             slot.leave()
         self.whole = None
+
+    def moved(self) -> list[Slot]:
+        """The parameters that are not views of `whole` any more: a program has given them other memory, by `data = ` or a
+        conversion of the module."""
+        if self.whole is None:
+            return []
+        begin = self.whole.data_ptr()
+        return [s for s in self.slots if s.end > s.begin and s.parameter.data_ptr() != begin + s.begin * _FLOAT]
+
+    def adopt(self) -> None:
+        """Takes the values of parameters that have other memory. Refuses those that have another type or shape."""
+        for slot in self.moved():
+            values = slot.parameter.data
+            if values.dtype != torch.float32 or values.shape != slot.shape:
+                raise converted(slot)
+            assert self.whole is not None
+            slot.take(slot.of(self.whole).copy_(values))
 
     def has(self, tensor: torch.Tensor) -> bool:
         """Does the tensor lie in the memory of the whole values?"""
@@ -251,6 +270,31 @@ class FlatUnit:
         assert self.gradient is not None
         self.home.absorb(self.gradient)
         self.gradient = None
+
+
+def converted(slot: Slot) -> UsageError:
+    """The refusal of a parameter that has become another one."""
+    values = slot.parameter
+    return UsageError(
+        f"psring: '{slot.name}' was {tuple(slot.shape)} torch.float32 when the module was wrapped, and is "
+        f"{tuple(values.shape)} {values.dtype} now: convert the module before"
+    )
+
+
+def without_gradient(slots: Sequence[Slot], when: str) -> UsageError:
+    """The refusal of a backward pass or step without gradients of some parameters."""
+    frozen = next((slot for slot in slots if not slot.parameter.requires_grad), None)
+    if frozen is not None:
+        return UsageError(
+            f"psring: '{frozen.name}' was frozen after the module was wrapped: freeze it before; find_unused_parameters=True "
+            "takes zeros for its gradient"
+        )
+    return UsageError(
+        f"psring: no gradient of '{slots[0].name}' in this {when}"
+        + (f", nor of {len(slots) - 1} others" if len(slots) > 1 else "")
+        + ": the loss does not depend on it; find_unused_parameters=True takes zeros, requires_grad=False before the wrapping "
+        "freezes it"
+    )
 
 
 class Departures:

@@ -17,6 +17,10 @@ class Hook:
     def __init__(self, call: Callable[..., Any]) -> None:
         self._call = call
 
+    def lives(self) -> bool:
+        """Does it still belong to a wrapper?"""
+        return self._call is not _nothing
+
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self._call(*arguments, **keywords)
 

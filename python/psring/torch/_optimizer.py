@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import types
+from typing import Any, Callable
 
 import torch
 from torch import nn
@@ -69,7 +70,7 @@ def job_options(optimizer: torch.optim.Optimizer) -> list[str]:
     elif kind in _RULES:
         rule, names = _RULES[kind]
         if "betas" in group:
-            first, second = group.pop("betas")
+            first, second = map(float, group.pop("betas"))
             options += ["--betas", f"{first!r},{second!r}"]
     else:
         raise UsageError(
@@ -106,6 +107,53 @@ def check_optimizer(module: nn.Module, optimizer: Any) -> None:
         has.discard(id(parameter))
     if has:
         raise UsageError(f"psring: the optimizer has {len(has)} parameters that are not in the module")
+
+
+def set_step(optimizer: torch.optim.Optimizer, step: Callable[..., Any]) -> None:
+    """Makes a function the optimizer's `step`. A schedule that was made before has wrapped the old one to count its calls, and
+    would warn that they are not counted any more."""
+    for mark in ("_with_counter", "_wrapped_by_lr_sched"):  # PyTorch 1's and 2's
+        if hasattr(optimizer.step, mark):
+            setattr(step, mark, True)
+    optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
+
+
+def ending_step(end: Callable[[], None]) -> Callable[..., Any]:
+    """A `step` of an optimizer whose rule the servers apply."""
+
+    def step(_optimizer: Any, closure: Callable[[], Any] | None = None) -> Any:
+        """Ends the step: the servers apply the optimizer's rule."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        end()
+        return loss
+
+    # From PyTorch 2 on, an optimizer calls hooks before and after its step.
+    hooked: Any = getattr(torch.optim.Optimizer, "profile_hook_step", None)
+    return step if hooked is None else hooked(step)
+
+
+def updating_step(own: Callable[..., Any], begin: Callable[[], None]) -> Callable[..., Any]:
+    """A `step` that calls the optimizer's own one, and `begin` before each update. The optimizer evaluates a closure itself,
+    some optimizers several times."""
+
+    def evaluated(closure: Any) -> Any:
+        def evaluate() -> Any:
+            loss = closure()
+            begin()
+            return loss
+
+        return evaluate if callable(closure) else closure
+
+    def step(_optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
+        """Updates the parameters with the mean gradients."""
+        begin()
+        keywords = {name: evaluated(value) if name == "closure" else value for name, value in keywords.items()}
+        return own(*map(evaluated, arguments[:1]), *arguments[1:], **keywords)
+
+    return step
 
 
 def refuse_steps(optimizer: torch.optim.Optimizer) -> None:

@@ -66,15 +66,23 @@ class Passes:
         self._hooks: Any = None
         self._in_backward = False
         self._error: BaseException | None = None  # of a hook of this backward pass
+        self._handles: list[Any] = []
         for unit in units:
             for number, part in enumerate(unit.modules):
                 handle = part.register_forward_pre_hook(Hook(lambda _module, _inputs, unit=unit: self._before(unit)))
                 # Before hooks that read parameters, such as that of weight_norm.
                 part._forward_pre_hooks.move_to_end(handle.id, last=False)  # type: ignore[attr-defined]
+                self._handles.append(handle)
                 if self._frees:
-                    part.register_forward_hook(
+                    handle = part.register_forward_hook(
                         Hook(lambda _module, _inputs, outputs, unit=unit, number=number: self._after(unit, number, outputs))
                     )
+                    self._handles.append(handle)
+
+    def close(self) -> None:
+        """The modules run without passes from now on."""
+        for handle in self._handles:
+            handle.remove()
 
     # --- forward ---
 
@@ -130,6 +138,12 @@ class Passes:
                 f"psring: a module of unit '{unit.name}' returns a parameter, or a view of one: its memory is freed after "
                 "the call; return a copy"
             )
+        for slot in unit.slots:
+            if slot.parameter._version != slot.version:
+                raise UsageError(
+                    f"psring: '{slot.name}' was changed during a pass: its memory is freed after the call, and the change with "
+                    "it; gathered(write=True) keeps changes"
+                )
         if unit.running == 0 and len(unit.finished) == len(unit.modules):
             unit.finished.clear()
             unit.free()
@@ -228,7 +242,7 @@ class Passes:
         unit, size, stride, offset = kept
         self.run(self._bring_again, unit)
         if self._error is not None or unit.whole is None:
-            return torch.full((), float("nan")).expand(size)
+            return torch.full((), float("nan"), dtype=torch.float32, device="cpu").expand(size)
         unit.read = True
         return unit.whole.as_strided(size, stride, offset)
 
@@ -249,15 +263,19 @@ def whole(units: Sequence[FlatUnit], group: Group | None) -> Iterator[None]:
         unit.gather()
     parameters = [slot for unit in units for slot in unit.slots]
     before = [slot.parameter._version for slot in parameters]
+    moved = [slot for unit in units for slot in unit.moved()]
     yield
     if group is not None:
+        for unit in units:
+            unit.adopt()
         values = [unit.whole for unit in units if unit.whole is not None]
         if len(values) < len(units):
             raise UsageError("psring: a pass inside gathered(write=True) has freed what was written")
         broadcast(group, values)
         return
+    moved = [slot for unit in units for slot in unit.moved() if slot not in moved]
     for slot, version in zip(parameters, before):
-        if slot.parameter._version != version:
+        if slot.parameter._version != version or slot in moved:
             raise UsageError(f"psring: '{slot.name}' was changed inside gathered(): a change needs gathered(write=True)")
 
 

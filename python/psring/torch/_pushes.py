@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 import torch
 
 from .._library import UsageError
 from ._absent import Absent
-from ._flat import Departures, FlatUnit, Slot
+from ._flat import Departures, FlatUnit, Slot, converted, without_gradient
 from ._served import Served, Step
+
+_ALONE = sys.getrefcount(torch.empty(0)) + 1  # of a tensor that one variable has
 
 
 def _pushed(slot: Slot, zero: int) -> str:
@@ -72,7 +75,12 @@ class Pushes:
             slot.unit.place(slot)
             slot.parameter.grad = self._stand_ins[slot]
             return
-        gradient, kept = slot.parameter.grad, self._kept[slot]
+        gradient, kept = slot.parameter.grad, self._kept.pop(slot)
+        if gradient is not kept and sys.getrefcount(kept) > _ALONE:  # a program keeps an earlier gradient, and its values
+            own = kept.data
+            kept.data = kept.clone()
+            kept = own
+        self._kept[slot] = kept
         if gradient is None:
             kept.zero_()
         elif gradient.data_ptr() != kept.data_ptr() or gradient.stride() != kept.stride():
@@ -96,14 +104,11 @@ class Pushes:
         """Pushes the units that backward has not completed, and ends the step's pushes. `unused`: a parameter without a
         gradient counts as zeros."""
         lacking = [slot for slot in self._slots if slot not in self._placed]
+        self.refuse_others()
         if len(lacking) == len(self._slots) and not unused:
             raise UsageError("psring: optimizer.step() without a backward pass of this module before it")
         if lacking and not unused:
-            raise UsageError(
-                f"psring: no gradient of '{lacking[0].name}' in this step"
-                + (f", nor of {len(lacking) - 1} others" if len(lacking) > 1 else "")
-                + ": the loss does not depend on it; find_unused_parameters=True takes zeros, requires_grad=False freezes it"
-            )
+            raise without_gradient(lacking, "step")
         for unit in self._units:
             if self._lacking[unit.index] == 0:
                 continue
@@ -114,6 +119,18 @@ class Pushes:
             self._push(unit)
         self._refuse_changes()
         self._departures.wait()
+
+    def refuse_others(self) -> None:
+        """Refuses parameters that have become others: nothing brings values or gradients to those."""
+        for slot in self._slots:
+            if slot.parameter.dtype != torch.float32:
+                raise converted(slot)
+        moved = [slot for unit in self._units if self._at_servers and unit.home.keeps for slot in unit.moved()]
+        if moved:
+            raise UsageError(
+                f"psring: '{moved[0].name}' has other memory than the servers' values, by an assignment to its `data`: assign "
+                "before the module is wrapped, or use updates='mean'"
+            )
 
     def _refuse_changes(self) -> None:
         """The servers have the gradients: what was done to them since would have no effect."""

@@ -22,6 +22,12 @@ def _view_at(at: int, count: int, keeps: Any) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=torch.float32, count=max(1, count))[:count]
 
 
+def closed() -> UsageError:
+    return UsageError(
+        "psring: close() has left the servers, which own the parameters: call state_dict(), the model or its optimizer before"
+    )
+
+
 class Step:
     """The step that this worker is in: the version of the values that its passes want."""
 
@@ -91,9 +97,7 @@ class Served:
 
     def begin_fetch(self, whole: torch.Tensor, version: int) -> None:
         if self._step.closed:
-            raise UsageError(
-                "psring: close() has left the servers, which own the parameters: call state_dict() or the model before"
-            )
+            raise closed()
         self._vector.pull_into(self.unit.index, version, whole.data_ptr())
         self._asked = version
         self.predicted = self.predicted.plus(Moved(0, self.size.pulled))

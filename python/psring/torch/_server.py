@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Callable, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
@@ -15,14 +14,14 @@ from .._library import UsageError
 from .._vector import Vector
 from ._flat import BLOCK, Slot
 from ._hooks import Hook
-from ._optimizer import check_optimizer, job_options, refuse_steps, the_group
+from ._optimizer import check_optimizer, ending_step, job_options, refuse_steps, set_step, the_group, updating_step
 from ._passes import Passes, put_values, whole
 from ._pushes import Pushes
-from ._served import Served, Step
+from ._served import Served, Step, closed
 from ._served_job import ServedJob, newest_of, servers_of
 from ._units import Policy, Unit, check_parameters, make_units, sort_by_calls
 from ._vector import broadcast
-from ._wrapper import Untrained, Wrapper
+from ._wrapper import Untrained, Wrapper, refuse_assigned
 
 
 class ParameterServer(Wrapper):
@@ -81,10 +80,9 @@ class ParameterServer(Wrapper):
         if resume == "auto":
             resume = newest_of(checkpoint_dir)
         servers = servers_of(servers)
-        check_parameters(module)
+        check_parameters(module, updates == "mean")
         check_optimizer(module, optimizer)
         refuse_steps(optimizer)
-        optimizer._psring = True  # type: ignore[attr-defined]
         self._at_servers = updates == "server"
         self._bsp = consistency == "bsp"
         if not self._at_servers and (not self._bsp or checkpoint_dir or resume or clip_norm or schedule != "constant"):
@@ -104,7 +102,13 @@ class ParameterServer(Wrapper):
         flags = ["--optimizer-on", "server" if self._at_servers else "worker", "--consistency", consistency]
         flags += ["--prefetch", str(ahead)] if self._frees else []
         flags += job_options(optimizer) if self._at_servers else []
-        flags += ["--compress", compress, "--schedule", schedule, *(["--clip-norm", repr(clip_norm)] if clip_norm else [])]
+        flags += [
+            "--compress",
+            compress,
+            "--schedule",
+            schedule,
+            *(["--clip-norm", repr(float(clip_norm))] if clip_norm else []),
+        ]
         if checkpoint_dir:
             flags += ["--checkpoint-every", "1", "--checkpoint-dir", checkpoint_dir]
         if resume:
@@ -119,6 +123,7 @@ class ParameterServer(Wrapper):
             timeout=timeout,
         )
         self.job = self._served.job
+        optimizer._psring = True  # type: ignore[attr-defined]
         self._step = Step()
         self._hold(units, servers)
         self._untrained = Untrained(module, self.job.world, broadcast_buffers and self._bsp)
@@ -151,22 +156,26 @@ class ParameterServer(Wrapper):
                 served.start(self._at_servers)
 
     def _hook(self) -> None:
+        self._handles: list[Any] = []
         for slot in (slot for unit in self._units for slot in unit.slots):
             slot.handle = slot.node.register_hook(lambda *_gradients, slot=slot: self._passes.run(self._accumulated, slot))
+            self._handles.append(slot.handle)
             if self._zero > 1:
-                slot.parameter.register_hook(lambda _gradient, slot=slot: self._about_to_accumulate(slot))
-        self.module._register_state_dict_hook(Hook(self._fill))
+                handle: Any = slot.parameter.register_hook(lambda _gradient, slot=slot: self._about_to_accumulate(slot))
+                self._handles.append(handle)
+        self._handles.append(self.module._register_state_dict_hook(Hook(self._fill)))
+        load: Any = self._refuse_load if self._at_servers else refuse_assigned
+        self._handles.append(self.module._register_load_state_dict_pre_hook(Hook(load)))
         self._optimizer.add_param_group = self._refuse_group  # type: ignore[method-assign]
         if self._at_servers:
-            self.module._register_load_state_dict_pre_hook(Hook(self._refuse_load))
-            self._optimizer.step = types.MethodType(_end_step(self), self._optimizer)  # type: ignore[method-assign]
+            set_step(self._optimizer, ending_step(self._end_step))
             self._optimizer.state_dict = self._refuse_state  # type: ignore[method-assign]
             self._optimizer.load_state_dict = self._refuse_state  # type: ignore[method-assign]
-            self._group = dict(the_group(self._optimizer))
+            group = the_group(self._optimizer).items()
+            # A schedule changes a rate that is a tensor in place.
+            self._group = {key: value.clone() if isinstance(value, torch.Tensor) else value for key, value in group}
         else:
-            self._optimizer.step = types.MethodType(  # type: ignore[method-assign]
-                _update(self, self._optimizer.step), self._optimizer
-            )
+            set_step(self._optimizer, updating_step(self._optimizer.step, self._begin_update))
 
     def _fill(self, _module: nn.Module, state: dict[str, Any], prefix: str, _metadata: Any) -> None:
         """After a state was collected: its tensors are views of the memory that pulls arrive in, or have no values yet."""
@@ -196,6 +205,8 @@ class ParameterServer(Wrapper):
 
     def forward(self, *inputs: Any, **keywords: Any) -> Any:
         self._refuse_forked()
+        if self._step.closed:
+            raise closed()
         self._untrained.begin_pass(self.training and self._syncs)
         return self._passes.forward(self.module, inputs, keywords)
 
@@ -231,6 +242,8 @@ class ParameterServer(Wrapper):
 
     def _end_step(self) -> None:
         """Ends a step whose updates the servers apply."""
+        if self._step.closed:
+            raise closed()
         group = the_group(self._optimizer)
         for key, value in self._group.items():
             if key != "params" and group.get(key) != value:
@@ -257,12 +270,18 @@ class ParameterServer(Wrapper):
         self.synchronize()
         self._pushes.end_step()
 
+    def _begin_update(self) -> None:
+        """The optimizer is about to update with the mean gradients."""
+        self._pushes.refuse_others()
+        if self._pushes.are_begun():  # some parameters had no gradient
+            self._take_means()
+
     # --- the user's side ---
 
     def synchronize(self) -> None:
         """zero=1 and 2: waits until all parameters have the values of the last step. Forward passes and state_dict() do it
         by themselves."""
-        if not self._frees:
+        if not self._frees and not self._step.closed:
             for unit in self._units:
                 unit.gather()
 
@@ -328,10 +347,16 @@ class ParameterServer(Wrapper):
         self.job.barrier()
 
     def close(self) -> None:
-        """Leaves the job; all workers do. At the interpreter's end it happens by itself."""
+        """Leaves the job; all workers do. At the interpreter's end it happens by itself. From then on the module is a plain one
+        with the values of the last step; with zero=3 these stay at the servers."""
         self.finish()
         self._step.closed = True
         self._served.close()
+        if self._frees:
+            return
+        self._passes.close()
+        for handle in self._handles:
+            handle.remove()
 
 
 def _refuse_zero(zero: int, prefetch: int | None, updates: str, consistency: str) -> None:
@@ -355,32 +380,3 @@ def _memory_bytes(units: list[Unit], servers: int, zero: int) -> int:
     used costs only addresses."""
     elements = sum(unit.elements() + BLOCK * (len(unit.parameters) + servers + 1) for unit in units)
     return (2 if zero == 1 else 4) * 4 * elements + (1 << 20)
-
-
-def _loss(closure: Callable[[], Any] | None) -> Any:
-    if closure is None:
-        return None
-    with torch.enable_grad():
-        return closure()
-
-
-def _end_step(server: ParameterServer) -> Callable[..., Any]:
-    def step(_optimizer: Any, closure: Callable[[], Any] | None = None) -> Any:
-        """Ends the step: the servers apply the optimizer's rule."""
-        loss = _loss(closure)
-        server._end_step()
-        return loss
-
-    return step
-
-
-def _update(server: ParameterServer, own: Callable[..., Any]) -> Callable[..., Any]:
-    def step(_optimizer: Any, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates the parameters with the mean gradients."""
-        loss = _loss(closure)
-        if server._pushes.are_begun():  # some parameters had no gradient
-            server._take_means()
-        own()
-        return loss
-
-    return step

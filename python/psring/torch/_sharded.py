@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 from collections.abc import Iterator
@@ -16,8 +17,8 @@ from .._accounts import Moved, Purpose, book, moved
 from .._job import Op, Type
 from .._library import UsageError
 from ._absent import Absent
-from ._flat import Departures, Slot
-from ._optimizer import check_optimizer, require_elementwise
+from ._flat import Departures, Slot, without_gradient
+from ._optimizer import check_optimizer, require_elementwise, set_step
 from ._passes import Passes, whole
 from ._sharded_state import ShardedState
 from ._shards import Shards
@@ -69,7 +70,7 @@ class Sharded(Wrapper):
             raise UsageError(f"psring: stage={stage!r}: expected 1, 2 or 3")
         if prefetch not in (0, 1, 2):
             raise UsageError(f"psring: prefetch={prefetch!r}: expected 0, 1 or 2")
-        check_parameters(module)
+        check_parameters(module, False)
         check_optimizer(module, optimizer)
         require_elementwise(optimizer, elementwise)
         self.stage = stage
@@ -98,6 +99,7 @@ class Sharded(Wrapper):
                 slot.shape,
                 f"psring: the gradient of '{slot.name}' is sharded: clip_grad_norm_() of the Sharded takes all parts, and the "
                 "optimizer's param_groups have this worker's",
+                clear=functools.partial(setattr, slot.parameter, "grad", None),
             )
             for unit in self._units
             for slot in unit.slots
@@ -114,10 +116,10 @@ class Sharded(Wrapper):
             for slot in unit.slots:
                 slot.handle = slot.node.register_hook(lambda *_gradients, slot=slot: self._passes.run(self._accumulated, slot))
                 slot.parameter.register_hook(lambda _gradient, slot=slot: self._make_room(slot))
-        step, zero_grad = self._optimizer.step, self._optimizer.zero_grad
         self._optimizer._psring = True  # type: ignore[attr-defined]
-        self._optimizer.step = types.MethodType(_update(self, step), self._optimizer)  # type: ignore[method-assign]
-        self._optimizer.zero_grad = types.MethodType(_clear(self, zero_grad), self._optimizer)  # type: ignore[method-assign]
+        set_step(self._optimizer, _update(self, self._optimizer.step))
+        clear = _clear(self, self._optimizer.zero_grad)
+        self._optimizer.zero_grad = types.MethodType(clear, self._optimizer)  # type: ignore[method-assign]
         self._book_state()
 
     # --- forward ---
@@ -195,13 +197,9 @@ class Sharded(Wrapper):
 
     def _reduce_rest(self, lacking: list[Slot]) -> None:
         """Reduces the units that backward has not completed, and waits for all."""
-        without = [s.name for s in lacking if s.parameter.grad is None or s.parameter.grad is self._stand_ins[s]]
+        without = [s for s in lacking if s.parameter.grad is None or s.parameter.grad is self._stand_ins[s]]
         if without and not self._unused:
-            raise UsageError(
-                f"psring: no gradient of '{without[0]}' in this backward pass"
-                + (f", nor of {len(without) - 1} others" if len(without) > 1 else "")
-                + ": the loss does not depend on it; find_unused_parameters=True takes zeros, requires_grad=False freezes it"
-            )
+            raise without_gradient(without, "backward pass")
         for slot in lacking:
             if slot.parameter.grad is self._stand_ins[slot]:
                 self._about_to_accumulate(slot)
@@ -240,14 +238,16 @@ class Sharded(Wrapper):
         workers call it, between backward and the update. As torch.nn.utils.clip_grad_norm_ with a norm that is not finite."""
         gradients = [s.parameter.grad for each in self._shards for s in each.segments if s.parameter.grad is not None]
         gradients = [gradient for gradient in gradients if gradient.numel() > 0]
+        norm_type = float(norm_type)
         if norm_type == float("inf"):
-            total = torch.tensor([max((float(g.abs().max()) for g in gradients), default=0.0)], dtype=torch.float64)
-            how = Op.MAX
+            most = torch.stack([g.abs().max() for g in gradients] or [torch.zeros(())]).max().double()
+            none = most.isnan()  # a rank's maximum may pass over what is no number
+            total, how = torch.stack([most.nan_to_num(0.0, float("inf")), none.double()]), Op.MAX
         else:
             powers = [(g.double().abs() ** norm_type).sum() for g in gradients]
             total, how = torch.stack(powers or [torch.zeros((), dtype=torch.float64)]).sum().reshape(1), Op.SUM
-        self._world.all_reduce_at(total.data_ptr(), 1, Type.F64, how, total).wait()
-        norm = total[0] if how is Op.MAX else total[0] ** (1.0 / norm_type)
+        self._world.all_reduce_at(total.data_ptr(), total.numel(), Type.F64, how, total).wait()
+        norm = total[0] ** (1.0 / norm_type) if how is Op.SUM else total[0].where(total[1] == 0, total.new_tensor(math.nan))
         if error_if_nonfinite and not math.isfinite(norm):
             raise RuntimeError(f"psring: the gradients' norm is {float(norm)}: no gradient was scaled")
         factor = float(max_norm) / (float(norm) + 1e-6)
@@ -303,14 +303,14 @@ def _update(sharded: Sharded, own: Callable[..., Any]) -> Callable[..., Any]:
         sharded._refuse_unsynced_step()
         for shards in list(sharded._reduced):
             sharded._take_clearing_over(shards)
+        for unit in sharded._units:
+            unit.adopt()
         result = own(*arguments, **keywords)
         sharded._begin_gathers()
         sharded.synchronize()  # a program may read the parameters now
         sharded._book_state()
         return result
 
-    if hasattr(own, "_with_counter"):  # a schedule was made before, and counts the calls of `own`
-        step._with_counter = True  # type: ignore[attr-defined]
     return step
 
 

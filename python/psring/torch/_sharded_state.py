@@ -16,6 +16,7 @@ from ._hooks import Hook
 from ._passes import put_values
 from ._shards import Segment, Shards
 from ._vector import Vector
+from ._wrapper import refuse_assigned
 
 
 class ShardedState:
@@ -57,7 +58,8 @@ class ShardedState:
         else:
             put_values(self._units, state, prefix)
 
-    def _before_load(self, *_arguments: Any) -> None:
+    def _before_load(self, *arguments: Any) -> None:
+        refuse_assigned(*arguments)
         for unit in self._units:
             unit.gather()
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from .._library import UsageError
+from ._hooks import Hook
 
 # The modules that only hold others: their children are called one by one.
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -70,7 +71,7 @@ def make_units(root: nn.Module, policy: Policy | None) -> list[Unit]:
                 continue
             seen.add(id(part))
             for name, parameter in part.named_parameters(prefix=path, recurse=False):
-                if not parameter.requires_grad:
+                if not parameter.requires_grad or parameter.numel() == 0:
                     continue
                 owner = unit_of.setdefault(id(parameter), unit)
                 if owner is unit and not any(known is parameter for known in unit.parameters.values()):
@@ -118,8 +119,8 @@ def sort_by_calls(units: list[Unit], root: nn.Module) -> None:
     units.sort(key=lambda unit: place[id(unit.modules[0])])
 
 
-def check_parameters(root: nn.Module) -> None:
-    """Refuses parameters that psring cannot hold."""
+def check_parameters(root: nn.Module, updated_here: bool) -> None:
+    """Refuses parameters that psring cannot hold. `updated_here`: this worker updates whole parameters itself."""
     for name, parameter in root.named_parameters():
         if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
             raise _refusal(name, "is not initialised: run one forward pass first")
@@ -130,6 +131,28 @@ def check_parameters(root: nn.Module) -> None:
     for name, module in root.named_modules():
         if getattr(module, "sparse", False) is True and isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
             raise _refusal(f"{name}.weight", "has sparse gradients: make the embedding with sparse=False")
+        if getattr(module, "max_norm", None) is not None and not updated_here and module.weight.requires_grad:
+            raise _refusal(f"{name}.weight", "has max_norm=: a forward pass would change rows that this worker does not own")
+        if isinstance(module, nn.parallel.DistributedDataParallel):
+            raise UsageError(f"psring: {name or 'the module'} is a DistributedDataParallel: wrap its module instead")
+        if any(isinstance(hook, Hook) and hook.lives() for hook in module._forward_pre_hooks.values()):
+            raise UsageError(f"psring: {name or 'the module'} belongs to another ParameterServer or Sharded already")
+    _refuse_shared_memory(root)
+
+
+def _refuse_shared_memory(root: nn.Module) -> None:
+    """Refuses a parameter whose memory is another one's, too: each would get memory of its own, and train by itself."""
+    places = []
+    for name, tensor in (*root.named_parameters(), *root.named_buffers()):
+        if tensor.layout == torch.strided and tensor.numel() > 0:
+            length = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+            begin = tensor.data_ptr()
+            places.append((begin, begin + length * tensor.element_size(), name, tensor.requires_grad))
+    last = (0, 0, "", False)  # the place that reaches farthest
+    for place in sorted(places):
+        if place[0] < last[1] and (place[3] or last[3]):
+            raise _refusal(place[2], f"has memory of '{last[2]}': share the parameter itself")
+        last = max(last, place, key=lambda each: each[1])
 
 
 def _refusal(name: str, fault: str) -> UsageError:

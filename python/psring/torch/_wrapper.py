@@ -22,9 +22,14 @@ class Untrained:
     def __init__(self, module: nn.Module, world: Group, broadcast_buffers: bool) -> None:
         self._frozen = {name: p for name, p in module.named_parameters() if not p.requires_grad}
         self._world = world
-        buffers = [buffer for buffer in module.buffers() if buffer.numel() > 0]
+        self._module = module
+        buffers = self._buffers()
         broadcast(world, [*(p.data for p in self._frozen.values() if p.numel() > 0), *buffers])
-        self._buffers = buffers if broadcast_buffers else []
+        self._broadcasts = broadcast_buffers and len(buffers) > 0
+
+    def _buffers(self) -> list[torch.Tensor]:
+        """The buffers that the module has now: a forward pass may replace them."""
+        return [buffer for buffer in self._module.buffers() if buffer.numel() > 0]
 
     def begin_pass(self, training: bool) -> None:
         """Refuses parameters that need a gradient by now; nothing exchanges them."""
@@ -34,9 +39,15 @@ class Untrained:
                     f"psring: the parameter '{name}' needs a gradient now, and did not when the module was wrapped: wrap it "
                     "afterwards"
                 )
-        if training:
+        if training and self._broadcasts:
             with torch.no_grad():
-                broadcast(self._world, self._buffers)
+                broadcast(self._world, self._buffers())
+
+
+def refuse_assigned(_state: Any, _prefix: str, metadata: Any, *_arguments: Any) -> None:
+    """Refuses a state whose tensors would become the parameters: the job has those of now."""
+    if metadata.get("assign_to_params_buffers"):
+        raise UsageError("psring: load_state_dict(assign=True) would replace parameters: load without assign")
 
 
 class Wrapper(nn.Module):
@@ -82,10 +93,14 @@ class Wrapper(nn.Module):
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor]) -> Any:
         """Refuses a function of nn.Module that would replace parameters, such as that of `double()`."""
-        probe = torch.zeros(1, device="cpu")
-        if fn(probe).data_ptr() != probe.data_ptr():
+        probe = torch.zeros(1, dtype=torch.float32, device="cpu")
+        place = probe.data_ptr()
+        if fn(probe).data_ptr() != place:
             raise UsageError(f"psring: a {type(self).__name__} keeps its parameters where they are: convert the module before")
         return self
 
-    def __deepcopy__(self, _memo: Any) -> NoReturn:
-        raise UsageError(f"psring: a {type(self).__name__} cannot be copied: copy its module's state_dict()")
+    def __reduce_ex__(self, _protocol: Any) -> NoReturn:
+        raise UsageError(f"psring: a {type(self).__name__} cannot be copied or saved: copy its module's state_dict()")
+
+    def __deepcopy__(self, memo: Any) -> NoReturn:
+        self.__reduce_ex__(memo)

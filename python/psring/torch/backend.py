@@ -132,6 +132,8 @@ def process_group_of(group: dist.ProcessGroup | None) -> ProcessGroup:
         if not dist.is_initialized():
             raise UsageError('psring: no process group: call torch.distributed.init_process_group("psring") before')
         group = dist.distributed_c10d._get_default_group()
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise UsageError("psring: this rank is not in the process group")
     if not isinstance(group, ProcessGroup) and hasattr(group, "_get_backend"):
         group = group._get_backend(torch.device("cpu"))
     if not isinstance(group, ProcessGroup):
