@@ -20,8 +20,6 @@
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
 #include <psring/common/base/text/spec.h>
-#include <psring/worker/data/keyed/keyed_data.h>
-#include <psring/worker/data_needs.h>
 
 namespace psring::cli {
 namespace {
@@ -115,11 +113,7 @@ std::string host_line(const Entry& entry, const JobMemory& memory, const MemoryF
 int job_table(MemoryFlags& flags, const Invocation& invocation) {
   const App& app = invocation.app;
   const Language language = flags.language();
-  const std::string model_text = model_of(flags.job);
-  const auto model = app.worker_registries().models.make(Spec::parse("--model", model_text));
-  if (!model->tables.empty() && !flags.job.contains("data"))
-    fail(ErrorKind::usage, "--model {}: its rows depend on the data: give --data {}", model_text,
-         worker::keyed_data_for(worker::needs_of(*model, {})));
+  require_data_for_tables(flags.job, app);
   flags.job.try_emplace("data", "synthetic");
   if (!flags.job.contains("epochs")) flags.job.try_emplace("steps", "1");
   const std::optional<double> limit = flags.limit_bytes();

@@ -12,6 +12,7 @@
 #include <psring/cli/options/resolve.h>
 #include <psring/cli/plan/plan_candidates.h>
 #include <psring/cli/plan/plan_meshes.h>
+#include <psring/cli/train/entries.h>
 #include <psring/common/base/parallel.h>
 #include <psring/common/base/system/processors.h>
 #include <psring/common/base/text/error.h>
@@ -344,9 +345,7 @@ std::size_t owners_of(const JobOptions& job, const worker::StrategyKind& kind, c
 PlanRows plan_rows(const PlanInput& input, const App& app) {
   refuse_duplicates(input.strategies, input.job);
   const bool tables = has_tables(input, app);
-  if (tables && !input.job.contains("data"))
-    fail(ErrorKind::usage, "--model {} has tables: expected --data, whose keys psring plan counts",
-         options::text_of(input.job, "model"));
+  require_data_for_tables(input.job, app);
   std::vector<std::string> words = input.strategies;
   if (words.empty()) words.assign(std::begin(kUsualStrategies), std::end(kUsualStrategies));
   const std::size_t asked = words.size();

@@ -8,6 +8,8 @@
 #include <psring/cli/train/set_up.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/proc/options/table.h>
+#include <psring/worker/data/keyed/keyed_data.h>
+#include <psring/worker/data_needs.h>
 
 namespace psring::cli {
 namespace {
@@ -99,6 +101,14 @@ std::vector<std::string> defaults_for_tables(std::vector<std::string> strategies
     return !registries.strategies.make(Spec::parse("--strategies", strategy))->tables;
   });
   return strategies;
+}
+
+void require_data_for_tables(const options::Given& given, const App& app) {
+  const std::string text = model_of(given);
+  const auto model = app.worker_registries().models.make(Spec::parse("--model", text));
+  if (!model->tables.empty() && !given.contains("data"))
+    fail(ErrorKind::usage, "--model {}: its rows depend on the data: give --data {}", text,
+         worker::keyed_data_for(worker::needs_of(*model, {})));
 }
 
 JobOptions one_process(const JobOptions& of) {

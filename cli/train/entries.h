@@ -35,6 +35,10 @@ std::vector<Entry> make_entries(const options::Given& given, const std::vector<s
 std::vector<std::string> defaults_for_tables(std::vector<std::string> strategies, const options::Given& given,
                                              const App& app);
 
+/// Throws usage, naming the data that fit, if the model has tables and no data are given: the rows depend on their
+/// keys.
+void require_data_for_tables(const options::Given& given, const App& app);
+
 /// Returns the job as one process runs it: without servers, and with the defaults of the options of an exchange.
 JobOptions one_process(const JobOptions& job);
 
