@@ -14,6 +14,7 @@ except ImportError:
     print("SKIPPED: no PyTorch (Debian: python3-torch)")
     sys.exit(0)
 
+import numpy as np
 import torch.nn.functional as F
 from torch import nn
 
@@ -36,6 +37,8 @@ def net():
 def sgd(module):
     return torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
 
+
+sgd(net())  # PyTorch 2 imports its compiler with the first optimizer, which takes seconds: before processes are forked
 
 def steps(model, optimizer, rank, count=3, after=lambda: None):
     for x, y in batches(rank, count):
@@ -390,6 +393,29 @@ class Modules(unittest.TestCase):
             return refusal(lambda: model(torch.ones(1, 8))) + refusal(optimizer.step)
 
         self.refused(SERVED, late, "^(psring: close.. has left the servers[^:]*: call [^:]*){2}$")
+
+    @unittest.skipUnless(hasattr(torch.amp, "GradScaler"), "PyTorch 1 scales gradients on GPUs only")
+    def test_a_step_that_a_scaler_leaves_out(self):
+        """One worker finds an infinity in its part."""
+
+        def train(rank, wrap):
+            module = net()
+            optimizer = sgd(module)
+            model = wrap(module, optimizer)
+            scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=2)
+            scales = []
+            faulty = (0,) if isinstance(model, psring.torch.Sharded) else (0, 1)  # others have the same gradients everywhere
+            for number, (x, y) in enumerate(batches(rank, 4)):
+                optimizer.zero_grad()
+                scaler.scale(F.cross_entropy(model(x), y)).backward()
+                for part in optimizer.param_groups[0]["params"][:1] if number == 1 and rank in faulty else ():
+                    part.grad.view(-1)[:1] = float("inf")
+                scaler.step(optimizer)
+                scaler.update()
+                scales.append(scaler.get_scale())
+            return {**state_of(module), "scales": np.array(scales)}
+
+        self.as_under_ddp({**SHARDED, **MEAN}, train)
 
     def test_a_norm_that_is_no_number(self):
         def call(rank, size, wrap):

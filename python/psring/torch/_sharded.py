@@ -20,6 +20,7 @@ from ._absent import Absent
 from ._flat import Departures, Slot, without_gradient
 from ._optimizer import check_optimizer, require_elementwise, set_step
 from ._passes import Passes, whole
+from ._scaling import share_infinities
 from ._sharded_state import ShardedState
 from ._shards import Shards
 from ._units import Policy, check_parameters, make_units, sort_by_calls
@@ -117,6 +118,7 @@ class Sharded(Wrapper):
                 slot.handle = slot.node.register_hook(lambda *_gradients, slot=slot: self._passes.run(self._accumulated, slot))
                 slot.parameter.register_hook(lambda _gradient, slot=slot: self._make_room(slot))
         self._optimizer._psring = True  # type: ignore[attr-defined]
+        share_infinities(self._optimizer, self._world)
         set_step(self._optimizer, _update(self, self._optimizer.step))
         clear = _clear(self, self._optimizer.zero_grad)
         self._optimizer.zero_grad = types.MethodType(clear, self._optimizer)  # type: ignore[method-assign]
