@@ -1,6 +1,7 @@
 // Data sets from files whose samples have keys: columns, splits, negatives, and errors by file, line and column.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <set>
 
@@ -110,6 +111,24 @@ TEST_CASE("a file in the format of Criteo's data") {
   CHECK(!split.fingerprint().empty());
 }
 
+TEST_CASE("numbers are read as those of csv files, and text in UTF-16 or with endless lines is refused") {
+  test::TemporaryFolder folder;
+  const std::string path = folder.file("pairs");
+  test::write_file(path,
+                   "1\t2\t1e-50\n1\t3\t+2\n" + lines(8, [](std::size_t i) { return fmt::format("{}\t1\t.5", i); }));
+  const DataSplit split = make("pairs:" + path, kRatings);
+  CHECK(sample_of(*split.train, 0).value == 0);
+  CHECK(sample_of(*split.train, 1).value == 2);
+  CHECK(sample_of(*split.train, 2).value == 0.5F);
+  test::write_file(path,
+                   "\xFF\xFE"
+                   "1");
+  CHECK_THAT(error_of(ErrorKind::data, [&] { make("pairs:" + path, kRatings); }), Contains("is a text in UTF-16"));
+  std::filesystem::resize_file(path, 0);
+  std::filesystem::resize_file(path, std::uintmax_t{1} << 40);
+  CHECK_THAT(error_of(ErrorKind::data, [&] { make("pairs:" + path, kRatings); }), Contains("a line has more than"));
+}
+
 TEST_CASE("what is wrong in a file is named by file, line and column") {
   test::TemporaryFolder folder;
   const std::string path = folder.file("file");
@@ -122,7 +141,10 @@ TEST_CASE("what is wrong in a file is named by file, line and column") {
   CHECK_THAT(refused("criteo", kClicks, "1\t2\t3\ta\tb"), place("") && Contains("5 columns, 6 expected"));
   CHECK_THAT(refused("criteo", kClicks, "2\t2\t3\ta\tb\tc"), place(", column 1") && Contains("'2' is not 0 or 1"));
   CHECK_THAT(refused("criteo", kClicks, "1\t2\tx\ta\tb\tc"), place(", column 3") && Contains("'x' is not a number"));
-  CHECK_THAT(refused("criteo", kClicks, "1\t2\tnan\ta\tb\tc"), place(", column 3") && Contains("is not a number"));
+  CHECK_THAT(refused("criteo", kClicks, "1\t2\tnan\ta\tb\tc"), place(", column 3") && Contains("'nan' is not finite"));
+  CHECK_THAT(refused("pairs", kRatings, "1\t2\t1e39"), place(", column 3") && Contains("'1e39' is not finite"));
+  CHECK_THAT(refused("pairs", kRatings, std::string(5000, 'x') + "\t2\t3"),
+             Contains("'" + std::string(80, 'x') + "' is not a whole number"));
   CHECK_THAT(refused("criteo", kClicks, "1\t2\t3\ta\tg\tc"),
              place(", column 5") && Contains("'g' is not a hexadecimal number"));
   CHECK_THAT(refused("criteo", kClicks, "1\t2\t3\ta\tb\t100000000000000"),
@@ -231,6 +253,9 @@ TEST_CASE("words and their neighbours within a sentence") {
              Contains("--data criteo-like:samples=9999999999999999999: expected at most 3904515720"));
   test::write_file(path, "a b a b a b a b a b\n");
   CHECK_THAT(error_of(ErrorKind::data, [&] { make("skip-gram:" + path, kWords); }), Contains("no sample: lines 0, 20"));
+  test::write_file(path, "\n" + lines(15, [](std::size_t) { return "a b"; }));
+  CHECK_THAT(error_of(ErrorKind::data, [&] { make("skip-gram:" + path, kWords); }),
+             Contains("no sample of the test set: its lines 0, 20"));
   CHECK_THAT(error_of(ErrorKind::usage, [&] { make("skip-gram:" + path + ",window=256", kWords); }),
              Contains("a window of at most 255"));
 }

@@ -37,21 +37,6 @@ bool is_missing(std::string_view cell) {
   return std::find(kMissingTexts.begin(), kMissingTexts.end(), small) != kMissingTexts.end();
 }
 
-/// Returns the number that a text writes, as Python and NumPy read it: to the nearest f64, then to the nearest f32. A
-/// number that is too large is infinity, and one that is too small is 0. Returns nothing if the text is no number.
-std::optional<float> number_of(std::string_view text) {
-  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc::invalid_argument || end != text.data() + text.size()) return std::nullopt;
-  if (error == std::errc::result_out_of_range) {
-    std::istringstream in{std::string(text)};
-    in.imbue(std::locale::classic());
-    if (!(in >> value)) value = text.starts_with('-') ? -HUGE_VAL : HUGE_VAL;
-  }
-  return static_cast<float>(value);
-}
-
 /// The rows of a file, cut into cells as Python's csv module cuts them: a cell in double quotes may hold commas, line
 /// ends, and quotes that stand twice.
 class Rows {
@@ -176,20 +161,20 @@ class Reader {
   float value_of(std::string_view cell, std::size_t column) const {
     if (is_missing(cell)) {
       if (missing_.rule == CsvMissing::Rule::refuse)
-        fail(ErrorKind::data, "{}: line {}, column {}: '{}': the value is missing; fill it in, or {}", path_,
+        fail(ErrorKind::data, "{}: line {}, column {}: '{:.80}': the value is missing; fill it in, or {}", path_,
              rows_.row(), column + 1, cell,
              column < columns_.inputs ? "give csv:FILE,missing=mean or missing=zero" : "remove the line");
       if (column >= columns_.inputs)
-        fail(ErrorKind::data, "{}: line {}, column {}: '{}': the target is missing; only inputs are filled", path_,
+        fail(ErrorKind::data, "{}: line {}, column {}: '{:.80}': the target is missing; only inputs are filled", path_,
              rows_.row(), column + 1, cell);
       return kMissing;
     }
     const std::optional<float> value = number_of(cell);
     if (!value)
-      fail(ErrorKind::data, "{}: line {}, column {}: '{}' is not a number (a header has no numbers)", path_,
+      fail(ErrorKind::data, "{}: line {}, column {}: '{:.80}' is not a number (a header has no numbers)", path_,
            rows_.row(), column + 1, cell);
     if (!std::isfinite(*value))
-      fail(ErrorKind::data, "{}: line {}, column {}: '{}' is not finite", path_, rows_.row(), column + 1, cell);
+      fail(ErrorKind::data, "{}: line {}, column {}: '{:.80}' is not finite", path_, rows_.row(), column + 1, cell);
     return *value;
   }
 
@@ -245,6 +230,19 @@ class Reader {
 };
 
 }  // namespace
+
+std::optional<float> number_of(std::string_view text) {
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error == std::errc::invalid_argument || end != text.data() + text.size()) return std::nullopt;
+  if (error == std::errc::result_out_of_range) {
+    std::istringstream in{std::string(text)};
+    in.imbue(std::locale::classic());
+    if (!(in >> value)) value = text.starts_with('-') ? -HUGE_VAL : HUGE_VAL;
+  }
+  return static_cast<float>(value);
+}
 
 CsvMissing CsvMissing::parse(std::string_view flag, std::string_view text) {
   if (text == "refuse") return {};

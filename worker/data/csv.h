@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,10 @@
 #include <psring/worker/data/dataset.h>
 
 namespace psring::worker {
+
+/// Returns the number that a text writes, as Python and NumPy read it: to the nearest f64, then to the nearest f32. A
+/// number that is too large is infinity, and one that is too small is 0. Returns nothing if the text is no number.
+std::optional<float> number_of(std::string_view text);
 
 /// The columns of a row, in this order. Either `values` or `classes` is 0.
 struct CsvColumns {

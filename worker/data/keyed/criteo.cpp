@@ -57,7 +57,7 @@ class Criteo final : public Dataset {
                    fmt::format("{} columns, {} expected (0 or 1, {} real inputs, {} keys)", line.columns.size(),
                                1 + inputs_ + fields_, inputs_, fields_));
     if (line.columns[0] != "0" && line.columns[0] != "1")
-      file_.refuse(line, 0, fmt::format("'{}' is not 0 or 1", line.columns[0]));
+      file_.refuse(line, 0, fmt::format("'{:.80}' is not 0 or 1", line.columns[0]));
     to.classes[0] = line.columns[0] == "1" ? 1 : 0;
     for (std::size_t i = 0; i < inputs_; ++i) {
       const float x = line.columns[1 + i].empty() ? 0 : file_.number(line, 1 + i);

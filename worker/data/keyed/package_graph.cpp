@@ -29,7 +29,7 @@ class PackageGraph final : public Dataset {
     for (std::size_t i = 0; i < packages.size(); ++i) {
       packages.read(i, line);
       if (!numbers.emplace(line.columns[0], static_cast<std::uint32_t>(i)).second)
-        packages.refuse(line, 0, fmt::format("package '{}' has two lines", line.columns[0]));
+        packages.refuse(line, 0, fmt::format("package '{:.80}' has two lines", line.columns[0]));
       offsets_.push_back(features_.size());
       for (std::size_t column = 1; column < line.columns.size(); ++column)
         features_.push_back(key_of_text(line.columns[column]));
@@ -43,7 +43,7 @@ class PackageGraph final : public Dataset {
       const auto package = [&](std::size_t column) {
         const auto found = numbers.find(std::string(line.columns[column]));
         if (found == numbers.end())
-          edges.refuse(line, column, fmt::format("{} has no package '{}'", packages.path(), line.columns[column]));
+          edges.refuse(line, column, fmt::format("{} has no package '{:.80}'", packages.path(), line.columns[column]));
         return found->second;
       };
       edges_.emplace_back(package(0), package(1));

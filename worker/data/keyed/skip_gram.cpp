@@ -173,6 +173,9 @@ DataSplit make_skip_gram_data(const Spec& spec, const DataNeeds& needs) {
          kSentences, 2 * kSentences);
   options.test = true;
   split.test = std::make_unique<SkipGram>(text, options);
+  if (split.test->size() == 0)
+    fail(ErrorKind::data, "{}: no sample of the test set: its lines 0, {}, {} … have no two known words", path,
+         kSentences, 2 * kSentences);
   split.fingerprint = [path, window, least, seed = named.string("seed", "")] {
     return fmt::format("{}; window={},least={}{}{}", fingerprint_of(InputFile(path)), window, least,
                        seed.empty() ? "" : ",seed=", seed);

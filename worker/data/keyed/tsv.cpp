@@ -4,12 +4,15 @@
 
 #include <fmt/format.h>
 
+#include <psring/common/base/text/text.h>
+#include <psring/worker/data/csv.h>
 #include <psring/worker/data/keyed/tsv.h>
 
 namespace psring::worker {
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr std::size_t kMostLineBytes = std::size_t{1} << 26;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 /// Calls each(text, first byte) for the pieces of a file's bytes [0, end).
@@ -27,6 +30,7 @@ void for_each_piece(const InputFile& file, std::uint64_t end, auto&& each) {
 TsvFile::TsvFile(const std::string& path) : file_(path) {
   bool open = false;  // a line has begun
   for_each_piece(file_, file_.size_bytes(), [&](std::string_view piece, std::uint64_t first) {
+    if (first == 0) plain_text(std::string(piece.substr(0, 2)), path);  // throws if the text is in UTF-16
     std::size_t at = first == 0 && piece.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
     while (at < piece.size()) {
       if (!open && piece[at] != '\n' && piece[at] != '\r') {
@@ -34,6 +38,8 @@ TsvFile::TsvFile(const std::string& path) : file_(path) {
         open = true;
       }
       const std::size_t end = open ? piece.find('\n', at) : at;
+      if (open && first + std::min(end, piece.size()) - begins_.back() > kMostLineBytes)
+        fail(ErrorKind::data, "{}: a line has more than {} bytes, which is too many", path, kMostLineBytes);
       if (end == std::string_view::npos) return;
       open = false;
       at = end + 1;
@@ -69,11 +75,13 @@ void TsvFile::refuse(const Line& line, std::optional<std::size_t> column, const 
 
 float TsvFile::number(const Line& line, std::size_t column) const {
   const std::string_view text = line.columns[column];
-  float value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value))
-    refuse(line, column, fmt::format("'{}' is not a number", text));
-  return value;
+  float nearest = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), nearest);
+  if (error == std::errc{} && end == text.data() + text.size() && std::isfinite(nearest)) return nearest;
+  const std::optional<float> value = number_of(text);  // also numbers below the least of f32
+  if (!value || !std::isfinite(*value))
+    refuse(line, column, fmt::format("'{:.80}' is not {}", text, value ? "finite" : "a number"));
+  return *value;
 }
 
 std::uint64_t TsvFile::whole(const Line& line, std::size_t column, int base, std::size_t bits) const {
@@ -81,9 +89,9 @@ std::uint64_t TsvFile::whole(const Line& line, std::size_t column, int base, std
   std::uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
   if (error == std::errc::invalid_argument || end != text.data() + text.size())
-    refuse(line, column, fmt::format("'{}' is not a {} number", text, base == 16 ? "hexadecimal" : "whole"));
+    refuse(line, column, fmt::format("'{:.80}' is not a {} number", text, base == 16 ? "hexadecimal" : "whole"));
   if (error == std::errc::result_out_of_range || (bits < 64 && value >> bits != 0))
-    refuse(line, column, fmt::format("the key {} has more than {} bits", text, bits));
+    refuse(line, column, fmt::format("the key {:.80} has more than {} bits", text, bits));
   return value;
 }
 
