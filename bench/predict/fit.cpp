@@ -184,9 +184,11 @@ Fit fit_of_host() {
 
 namespace {
 
+constexpr std::uint64_t kMostFitBytes = std::uint64_t{1} << 26;
+
 std::string text_of(const char* flag, const std::string& file) {
   try {
-    return read_text(file);
+    return read_text(file, kMostFitBytes);
   } catch (const Error& error) {
     fail(error.kind(), "{} {}", flag, error.what());
   }

@@ -8,6 +8,7 @@
 namespace psring::ring {
 namespace {
 
+constexpr std::uint64_t kMostFileBytes = std::uint64_t{1} << 26;
 constexpr std::size_t kRest = std::numeric_limits<std::size_t>::max();
 
 }  // namespace
@@ -27,7 +28,7 @@ Tuning Tuning::built_in() {
 }
 
 Tuning Tuning::load(const std::string& file) {
-  const std::string text = read_text(file);
+  const std::string text = read_text(file, kMostFileBytes);
   try {
     return from_json(text);
   } catch (const Error& error) {

@@ -70,8 +70,13 @@ void wait_for_bytes(const Fd& fd, const std::string& path) {
 std::string read_to_end(const Fd& fd, const std::string& path, std::uint64_t most_bytes, bool expects_writer) {
   constexpr std::size_t kLeastBytes = std::size_t{1} << 16;
   std::string bytes;
-  for (std::size_t size = 0;;) {
+  const auto check_size = [&](std::uint64_t size) {
     if (size > most_bytes) fail(ErrorKind::data, "{}: has more than {} bytes, which is too many", path, most_bytes);
+  };
+  if (struct stat status{}; ::fstat(fd.get(), &status) == 0)  // a sparse file can be larger than all memory
+    check_size(static_cast<std::uint64_t>(status.st_size));
+  for (std::size_t size = 0;;) {
+    check_size(size);
     if (size == bytes.size()) bytes.resize(std::max(2 * size, kLeastBytes));
     const ssize_t got = ::read(fd.get(), bytes.data() + size, std::min(bytes.size() - size, kMostBytes));
     if (got > 0) {

@@ -12,6 +12,7 @@ namespace psring {
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{1} << 16;
+constexpr std::size_t kMostLineBytes = std::size_t{1} << 30;
 
 /// Removes a byte-order mark from the beginning of a text.
 void remove_mark(std::string& text, const std::string& source) {
@@ -91,6 +92,8 @@ bool LineReader::next(std::string& line) {
     const std::size_t end = std::min(piece_.find('\n', at_), piece_.size());
     had_end_ = end < piece_.size();
     line.append(piece_, at_, end - at_);
+    if (line.size() > kMostLineBytes)
+      fail(ErrorKind::data, "{}: a line has more than {} bytes, which is too many", path_, kMostLineBytes);
     at_ = end + (had_end_ ? 1 : 0);
   }
   if (had_end_ && line.ends_with('\r')) line.pop_back();

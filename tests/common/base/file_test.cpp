@@ -80,6 +80,10 @@ TEST_CASE("a whole file is read through links, and from /proc, within a limit") 
   CHECK(read_whole_if_present(file) == text);
   CHECK(read_stream(file, text.size()) == text);
   CHECK_THROWS_WITH(read_whole(file, text.size() - 1), Contains("has more than 199999 bytes"));
+  const std::string sparse = write_file(folder.file("sparse"), "");
+  std::filesystem::resize_file(sparse, std::uintmax_t{1} << 42);
+  CHECK_THROWS_WITH(read_whole(sparse), Contains("has more than 17179869184 bytes"));
+  CHECK_THROWS_WITH(lines_in(sparse), Contains("a line has more than 1073741824 bytes"));
   CHECK(read_whole(write_file(folder.file("empty"), "")).empty());
   CHECK_THAT(read_whole("/proc/self/status"), Contains("Name:"));  // whose size is 0
 }
