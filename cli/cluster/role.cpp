@@ -31,12 +31,12 @@ Command add_role(const Flags& command, net::Role role, bool by_agent) {
   command.add_switch("--leave-on-signal", options->leaves,
                      "a signal ends this process alone, and the job treats it as lost (a signal ends the job)");
   add_config(command);
-  if (!options->rank && role == net::Role::worker) options->rank = environment_number("RANK");
   command.add_footer(
       fmt::format("Without --rdzv-endpoint, MASTER_ADDR and MASTER_PORT of the environment are the endpoint{}.",
                   role == net::Role::worker ? "; without --rank, RANK is the rank" : ""));
   return [options, role, by_agent](const Invocation& invocation) {
     options::check_duration("--join-timeout", options->join_timeout, 0.1);
+    if (!options->rank && role == net::Role::worker) options->rank = environment_number("RANK");
     net::control::Interruption interruption;
     if (role == net::Role::server) {
       interruption = server::run_server(*options, invocation.app.aggregators(), invocation.app.optimizers());

@@ -20,12 +20,12 @@ std::optional<std::uint32_t> number_of(const Environment& environment, const std
   std::uint32_t number = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
   if (error != std::errc{} || end != text->data() + text->size())
-    fail(ErrorKind::usage, "{}={}: expected a whole number", name, *text);
+    fail(ErrorKind::usage, "{}={}: expected a whole number; --launcher none ignores launchers' variables", name, *text);
   return number;
 }
 
 /// Names of one value in the order in which they are looked for; launchers, and their versions, differ.
-using Names = std::array<const char*, 3>;
+using Names = std::array<const char*, 4>;
 
 /// A program that starts equal processes, its tasks, and the variables in which a task finds its place.
 struct Launcher {
@@ -52,7 +52,7 @@ constexpr Launcher kLaunchers[] = {
      .size = {"WORLD_SIZE"},
      .here = {"LOCAL_RANK"},
      .size_here = {"LOCAL_WORLD_SIZE"},
-     .marks = {"WORLD_SIZE", "TORCHELASTIC_RUN_ID"}},
+     .marks = {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID"}},
     // Versions up to 4 and from 5 on differ in the form of the job's name.
     {.program = "mpirun",
      .option = "mpi",
@@ -60,25 +60,29 @@ constexpr Launcher kLaunchers[] = {
      .size = {"OMPI_COMM_WORLD_SIZE"},
      .here = {"OMPI_COMM_WORLD_LOCAL_RANK"},
      .size_here = {"OMPI_COMM_WORLD_LOCAL_SIZE"},
-     .job = {"PMIX_NAMESPACE"}},
+     .job = {"PMIX_NAMESPACE"},
+     .marks = {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"}},
     {.program = "mpirun",  // MVAPICH 2
      .option = "mpi",
      .rank = {"MV2_COMM_WORLD_RANK"},
      .size = {"MV2_COMM_WORLD_SIZE"},
      .here = {"MV2_COMM_WORLD_LOCAL_RANK"},
-     .size_here = {"MV2_COMM_WORLD_LOCAL_SIZE"}},
+     .size_here = {"MV2_COMM_WORLD_LOCAL_SIZE"},
+     .marks = {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"}},
     {.program = "mpirun",  // MVAPICH 3 and later
      .option = "mpi",
      .rank = {"MVP_COMM_WORLD_RANK"},
      .size = {"MVP_COMM_WORLD_SIZE"},
      .here = {"MVP_COMM_WORLD_LOCAL_RANK"},
-     .size_here = {"MVP_COMM_WORLD_LOCAL_SIZE"}},
+     .size_here = {"MVP_COMM_WORLD_LOCAL_SIZE"},
+     .marks = {"MVP_COMM_WORLD_SIZE", "MVP_COMM_WORLD_LOCAL_SIZE"}},
     {.program = "jsrun",
      .option = "mpi",
      .rank = {"JSM_NAMESPACE_RANK"},
      .size = {"JSM_NAMESPACE_SIZE"},
      .here = {"JSM_NAMESPACE_LOCAL_RANK"},
-     .size_here = {"JSM_NAMESPACE_LOCAL_SIZE"}},
+     .size_here = {"JSM_NAMESPACE_LOCAL_SIZE"},
+     .marks = {"JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_LOCAL_SIZE"}},
     {.program = "flux run",
      .option = "flux",
      .rank = {"FLUX_TASK_RANK"},
@@ -94,15 +98,24 @@ constexpr Launcher kLaunchers[] = {
      .here = {"PALS_LOCAL_RANKID"},
      .size_here = {"PALS_LOCAL_SIZE", "PMI_LOCAL_SIZE"},
      .job = {"PALS_APID"},
-     .marks = {"PALS_NODEID"}},
+     .marks = {"PALS_NODEID", "PALS_SIZE", "PALS_LOCAL_SIZE"}},
     {.program = "aprun", .option = "mpi", .rank = {"ALPS_APP_PE"}},
     // Hydra, of MPICH and Intel MPI, and others that speak its protocol.
     {.program = "mpirun",
      .option = "mpi",
-     .rank = {"PMI_RANK"},
+     .rank = {"PMI_RANK", "PMI_ID"},
      .size = {"PMI_SIZE"},
      .here = {"MPI_LOCALRANKID", "PMI_LOCAL_RANK"},
-     .size_here = {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"}},
+     .size_here = {"MPI_LOCALNRANKS", "PMI_LOCAL_SIZE"},
+     .marks = {"PMI_SIZE", "MPI_LOCALNRANKS", "PMI_LOCAL_SIZE", "PMI_FD"}},
+    {.program = "horovodrun",
+     .option = "mpi",
+     .rank = {"HOROVOD_RANK"},
+     .size = {"HOROVOD_SIZE"},
+     .here = {"HOROVOD_LOCAL_RANK"},
+     .size_here = {"HOROVOD_LOCAL_SIZE"},
+     .marks = {"HOROVOD_SIZE", "HOROVOD_LOCAL_SIZE"}},
+    {.program = "the tracker of ps-lite", .option = "mpi", .rank = {}, .marks = {"DMLC_ROLE"}},
     {.program = "srun",
      .option = "slurm",
      .rank = {"SLURM_PROCID"},

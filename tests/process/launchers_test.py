@@ -12,12 +12,15 @@ LAUNCHERS = {
     "PALS": {"PALS_RANKID": "{0}", "PMI_SIZE": "2", "PALS_LOCAL_RANKID": "{0}", "PALS_LOCAL_SIZE": "2", "PALS_APID": "a-1"},
     "MVAPICH": {f"MV2_COMM_WORLD_{name}": value for name, value in
                 {"RANK": "{0}", "SIZE": "2", "LOCAL_RANK": "{0}", "LOCAL_SIZE": "2"}.items()},
+    "horovodrun": {f"HOROVOD_{name}": value for name, value in
+                   {"RANK": "{0}", "SIZE": "2", "LOCAL_RANK": "{0}", "LOCAL_SIZE": "2"}.items()},
     "torchrun": {"RANK": "{0}", "WORLD_SIZE": "2", "LOCAL_RANK": "{0}", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
                  "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "0",
                  "TORCHELASTIC_USE_AGENT_STORE": "True"},
 }
-ALONE = ("PMI_RANK", "PALS_RANKID", "FLUX_TASK_RANK", "ALPS_APP_PE", "MV2_COMM_WORLD_RANK", "RANK", "LOCAL_RANK", "WORLD_SIZE",
-         "TORCHELASTIC_RUN_ID")
+ALONE = ("PMI_RANK", "PMI_ID", "PMI_SIZE", "PMI_FD", "MPI_LOCALNRANKS", "PALS_RANKID", "PALS_SIZE", "FLUX_TASK_RANK", "ALPS_APP_PE",
+         "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MVP_COMM_WORLD_SIZE", "JSM_NAMESPACE_SIZE", "OMPI_COMM_WORLD_SIZE", "HOROVOD_RANK",
+         "HOROVOD_SIZE", "DMLC_ROLE", "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID")
 
 
 class Launchers(ProgramTest):
@@ -40,6 +43,15 @@ class Launchers(ProgramTest):
                     self.assert_refused(result, 2, f"{variable}=3 is set", "--launcher none")
                     self.assertFalse((self.folder / "refused").exists())
         self.assert_done(self.train(*JOB, "--launcher", "none", "--out", "own", env={"PMI_RANK": "3"}))
+
+    def test_a_variable_that_is_no_number(self):
+        for text in ("", "x", "-1"):
+            with self.subTest(text):
+                self.assert_refused(self.train(*JOB, env={"RANK": text, "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}), 2,
+                                    f"RANK={text}: expected a whole number", "--launcher none")
+
+    def test_other_commands_read_no_variable(self):
+        self.assert_done(self.run_program("psring", "memory", "--parameters", "7B", env={"RANK": "x", "WORLD_SIZE": "x", "SLURM_JOB_ID": "x"}))
 
     def test_compare_is_no_task(self):
         env = {variable: value.format(1) for variable, value in LAUNCHERS["flux"].items()}

@@ -198,6 +198,7 @@ std::vector<Known> known_launchers() {
         {"JSM_NAMESPACE_SIZE", "2"},
         {"JSM_NAMESPACE_LOCAL_RANK", "1"},
         {"JSM_NAMESPACE_LOCAL_SIZE", "2"}}},
+      {"mpi", {{"HOROVOD_RANK", "1"}, {"HOROVOD_SIZE", "2"}, {"HOROVOD_LOCAL_RANK", "1"}, {"HOROVOD_LOCAL_SIZE", "2"}}},
       {"mpi", {{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"PMI_LOCAL_RANK", "1"}, {"PMI_LOCAL_SIZE", "2"}}},
   };
 }
@@ -233,7 +234,8 @@ TEST_CASE("a launcher's variable without the others is refused, never ignored") 
   }
   for (const char* const alone :
        {"RANK", "LOCAL_RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "FLUX_TASK_RANK", "PALS_RANKID", "ALPS_APP_PE",
-        "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"}) {
+        "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMI_ID", "PMI_SIZE", "PMI_FD", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "DMLC_ROLE"}) {
     INFO(alone);
     CHECK_THROWS_WITH(task("auto", {{alone, "3"}}),
                       Contains(std::string(alone) + "=3 is set") && Contains("--launcher none"));
