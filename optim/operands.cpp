@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/proc/options/check.h>
 #include <psring/optim/operands.h>
 
 namespace psring::optim {
@@ -18,6 +19,7 @@ Operands checked_operands(std::size_t slots, std::span<const float> parameters, 
 
 void require_at_least_zero(std::string_view flag, double value) {
   if (!(std::isfinite(value) && value >= 0)) fail(ErrorKind::usage, "{}: expected a number >= 0, got {}", flag, value);
+  options::check_f32(flag, value);
 }
 
 void require_fraction(std::string_view flag, double value) {

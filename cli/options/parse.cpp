@@ -128,7 +128,10 @@ Error explain(const CLI::ParseError& error) {
     text = line.substr(0, colon) + (line.ends_with("missing") ? ": expected a value" : ": given twice");
   } else if (line.starts_with("Could not convert: ")) {
     const std::size_t equals = std::min(rest.find(" = "), rest.size());
-    text = fmt::format("{}: cannot be '{}'", rest.substr(0, equals), rest.substr(std::min(equals + 3, rest.size())));
+    const std::string value = rest.substr(std::min(equals + 3, rest.size()));
+    const bool is_number = !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
+    text = fmt::format("{}: {}'{}'{}", rest.substr(0, equals), is_number ? "" : "cannot be ", value,
+                       is_number ? " is too large" : "");
   }
   std::replace(text.begin(), text.end(), '\n', ' ');
   return Error(ErrorKind::usage, text);

@@ -52,13 +52,16 @@ void check_length_and_batch(const JobOptions& job, const options::Given& given) 
   });
 }
 
-void check_checkpoints(const JobOptions& job) {
+void check_checkpoints(const JobOptions& job, const options::Given& given) {
   const bool none = job.checkpoint_every == 0;
+  const bool one_life = !job.goes_on() && job.replicas == 0;
   refuse({
       {!job.resume.empty() && !job.init.empty(), "--resume and --init: give one of them"},
       {job.other_data && job.resume.empty(), "--other-data: means nothing without --resume"},
       {none && !job.checkpoint_dir.empty(), "--checkpoint-dir: give --checkpoint-every, too"},
       {none && job.checkpoint_keep > 0, "--checkpoint-keep: give --checkpoint-every, too"},
+      {one_life && options::text_of(given, "recovery") == "checkpoint",
+       "--recovery checkpoint: a loss ends the job; give --max-restarts or --elastic, too"},
   });
 }
 
@@ -97,7 +100,8 @@ void check_backup_workers(const JobOptions& job) {
 
 /// Compression takes gradients in f32, and a checkpoint needs the error feedback of all workers at one step.
 void check_compression(const JobOptions& job, const worker::StrategyKind& kind) {
-  if (!optim::compresses(job.compress)) return;
+  if (!optim::compresses(job.compress))
+    return refuse({{!job.error_feedback, "--error-feedback off: means nothing without --compress"}});
   const std::string flag = "--compress " + job.compress;
   refuse({
       {job.precision != "f32" && job.comm_dtype != "f32",
@@ -166,6 +170,7 @@ void check_network(const JobOptions& job, const options::Given& given) {
   const bool shm = job.transport == "shm";
   refuse({
       {!job.link.empty() && shm, fmt::format("--link {}: shapes TCP; --transport shm has no link to shape", job.link)},
+      {shm && job.streams > 1, fmt::format("--streams {}: --transport shm has no sockets", job.streams)},
       {shm && options::text_of(given, "encrypt") == "on", "--encrypt on: --transport shm has no link to encrypt"},
   });
 }
@@ -356,7 +361,7 @@ void refuse_pairs(const JobOptions& job, const options::Given& given, const work
   job.shard_owners();
   check_algorithm(job);
   check_devices(job, kind);
-  check_checkpoints(job);
+  check_checkpoints(job, given);
   check_elastic(job, options::text_of(given, "elastic"));
   check_replicas(job);
   check_model_parallel(job, kind);

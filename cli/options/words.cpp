@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string_view>
 
@@ -10,6 +11,9 @@
 
 namespace psring::cli {
 namespace {
+
+/// The parser also takes any number, of which it reads the beginning.
+constexpr std::array<std::string_view, 8> kSwitchValues = {"true", "false", "on", "off", "yes", "no", "1", "0"};
 
 /// A word that begins with an option's name: --name, --name=value or -n.
 struct OptionWord {
@@ -80,7 +84,8 @@ std::vector<std::string> checked_words(CLI::App& command, const std::vector<std:
     const bool needs_value = word->option->get_items_expected_min() > 0;
     const auto next = at + 1;
     if (is_switch) {
-      if (word->value == "") fail(ErrorKind::usage, "{}: expected true or false after '=', got ''", word->name);
+      if (word->value && std::ranges::find(kSwitchValues, *word->value) == kSwitchValues.end())
+        fail(ErrorKind::usage, "{}: expected true or false after '=', got '{}'", word->name, *word->value);
     } else if (word->value) {
       check_value(*word, *word->value);
       if (word->value->empty()) checked.back() = word->name, checked.emplace_back();

@@ -99,6 +99,7 @@ Tasks::Tasks(const TaskFlags& flags)
       slurm_(slurm_job(process_environment())),
       started_by_launcher_(has_launcher(process_environment())),
       meeting_(flags.meeting) {
+  if (!task_ && !meeting_.empty()) fail(ErrorKind::usage, "--meeting: means nothing without the tasks of a launcher");
   if (task_ && task_->tasks == 1) task_.reset();
   if (!task_) return;
   master_ = meeting_.empty() && !task_->has_store ? master_endpoint() : std::nullopt;

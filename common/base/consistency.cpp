@@ -25,7 +25,7 @@ StalenessRemedy parse_remedy(const std::string& text) {
     fail(ErrorKind::usage, "--remedy: expected none, scale-lr or dc-asgd:lambda=L, got '{}'", text);
   spec.allow_only({"lambda"});
   const double lambda = spec.number("lambda", kLambda);
-  if (!(lambda > 0 && std::isfinite(lambda)))
+  if (!(lambda > 0 && std::isfinite(static_cast<float>(lambda))))
     fail(ErrorKind::usage, "--remedy dc-asgd: expected lambda > 0, got {:g}", lambda);
   return {Kind::compensate, lambda};
 }

@@ -21,6 +21,9 @@ constexpr std::array<std::pair<std::string_view, Fault::Kind>, 9> kKinds = {{{"s
                                                                              {"kill", Fault::Kind::kill},
                                                                              {"stop", Fault::Kind::stop}}};
 
+constexpr double kMostSlower = 1e6;
+constexpr double kMostSeconds = 365.0 * 86400;
+
 /// Parses one fault; errors quote `text`.
 class Parser {
  public:
@@ -36,7 +39,7 @@ class Parser {
     switch (fault.kind) {
       case Fault::Kind::slow:
         fault.factor = number(value, "x", "a factor such as 4x");
-        if (fault.factor < 1) bad("a factor of at least 1x");
+        if (fault.factor < 1 || fault.factor > kMostSlower) bad("a factor from 1x to 1000000x");
         break;
       case Fault::Kind::jitter:
       case Fault::Kind::drop:
@@ -117,11 +120,15 @@ class Parser {
       bad("a rate such as 10mbit");
     }
   }
+  Nanoseconds after(double time) const {
+    if (time > kMostSeconds) bad("@time=2s, up to a year");
+    return from_seconds(time);
+  }
   void take_when(std::string_view when, Fault& fault) const {
     if (when.starts_with("step="))
       fault.step = whole(when.substr(5));
     else if (when.starts_with("time="))
-      fault.after = from_seconds(number(when.substr(5), "s", "@time=2s"));
+      fault.after = after(number(when.substr(5), "s", "@time=2s"));
     else
       bad("@step=20 or @time=2s");
   }

@@ -41,11 +41,13 @@ struct Checker {
     const auto& value = value_of<std::optional<double>>(job, option);
     if (value && !(*value > 0 && std::isfinite(*value)))
       fail(ErrorKind::usage, "{}: expected a number > 0, got {:g}", flag, *value);
+    if (value && *value < 1) check_f32(flag, *value);  // too large a rate shows itself
   }
   void operator()(NotNegative) const {
     const double value = value_of<double>(job, option);
     if (!(value >= 0 && std::isfinite(value)))
       fail(ErrorKind::usage, "{}: expected a number >= 0, got {:g}", flag, value);
+    if (value < 1) check_f32(flag, value);
   }
   void operator()(const Parses& parser) const {
     if (const auto& text = value_of<std::string>(job, option); !text.empty()) parser.parse(text);
@@ -63,6 +65,12 @@ struct Checker {
 void check_count(std::string_view flag, std::size_t value, std::size_t most) {
   if (value == 0) fail(ErrorKind::usage, "{}: expected a number > 0", flag);
   if (value > most) fail(ErrorKind::usage, "{}: expected a number up to {}, got {}", flag, most, value);
+}
+
+void check_f32(std::string_view flag, double value) {
+  const auto rounded = static_cast<float>(value);
+  if (!std::isfinite(rounded) || (rounded == 0 && value != 0))
+    fail(ErrorKind::usage, "{}: expected 0, or a size from 1.4e-45 to 3.4e+38, which f32 holds, got {:g}", flag, value);
 }
 
 void check_duration(std::string_view flag, double value, double least) {

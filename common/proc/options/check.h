@@ -21,6 +21,9 @@ inline constexpr std::size_t kMostLookahead = 16;  ///< of --table-lookahead
 /// Throws usage, naming the flag, if the value is 0 or above `most`.
 void check_count(std::string_view flag, std::size_t value, std::size_t most);
 
+/// Throws usage, naming the flag, if the value is not finite in f32, in which updates are computed, or becomes 0 there.
+void check_f32(std::string_view flag, double value);
+
 /// Throws usage, naming the flag, if the value in seconds is below `least` or above a year, which the clock's
 /// arithmetic cannot hold.
 void check_duration(std::string_view flag, double value, double least);

@@ -131,6 +131,7 @@ constexpr Option kUpdates[] = {
      .help = "on: add to the next gradient the part that --compress lost; off: drop that part",
      .form = Form::on_off,
      .field = &JobOptions::error_feedback,
+     .needs = {{{Feature::compressed_gradients, "sends no gradients that it could compress"}}},
      .exchange_only = true,
      .in_programs = InPrograms::with_servers},
     {.name = "optimizer-on",

@@ -82,12 +82,15 @@ class Flags(ProgramTest):
         self.refuse(["--compress", "int8", "--checkpoint-every", "1", "--workers", "3", "--backup-workers", "1"],
                     "--compress int8", "--backup-workers", "--error-feedback off")
         self.refuse(["--error-feedback", "maybe"], "--error-feedback", "'maybe'")
+        self.refuse(["--error-feedback", "off"], "--error-feedback off", "--compress")
+        self.refuse(["--strategy", "single", "--error-feedback", "off"], "--error-feedback off", "single")
 
     def test_faults(self):
         for fault, word in (("slow", "KIND:ROLE:RANK"), ("slow:worker:1", "4x"), ("slow:worker:1=4", "4x"),
                             ("slow:worker:1=0.5x", "1x"), ("slow:server:0=4x", "worker"), ("jitter:worker:*=200%", "100%"),
                             ("jam:worker:1=4x", "jitter"), ("kill:agent:0@step=1", "server"), ("kill:worker:0", "@step"),
                             ("kill:worker:0@noon", "@time"), ("slow:worker:0=2x@step=3", "lasts"),
+                            ("slow:worker:0=1e99x", "1000000x"), ("kill:worker:0@time=1e99s", "a year"),
                             ("slow:worker:9=2x", "no worker 9"), ("link:worker:1=10mbit", "--link"),
                             ("link:worker:1=fast", "10mbit")):
             self.refuse(["--fault", fault], f"--fault {fault}", word)
@@ -132,6 +135,14 @@ class Flags(ProgramTest):
         self.assert_refused(result, USAGE, "--global-batch 21", "20 samples")
         self.refuse(["--batch-size", "0"], "--batch-size", "--global-batch")
         self.refuse(["--lr", "nan"], "--lr", "nan")
+        for flag, optimizer in (("--lr", "sgd"), ("--momentum", "sgd"), ("--weight-decay", "sgd"), ("--clip-norm", "sgd"), ("--eps", "adam")):
+            # 0 and infinity in f32; too large a rate shows itself
+            for value in ("1e-46", "1e39") if flag not in ("--lr", "--clip-norm") else ("1e-46",):
+                self.refuse(["--optimizer", optimizer, flag, value], flag, "f32", f"got {float(value):g}")
+        self.refuse(["--strategy", "ps-async", "--remedy", "dc-asgd:lambda=1e39"], "--remedy dc-asgd", "1e+39")
+        self.refuse(["--meeting", "folder"], "--meeting", "launcher")
+        self.refuse(["--recovery", "checkpoint"], "--recovery checkpoint", "--max-restarts")
+        self.refuse(["--strategy", "ddp", "--streams", "2", "--transport", "shm"], "--streams 2", "--transport shm")
         self.refuse(["--lr", "fast"], "--lr", "'fast'")
         self.refuse(["--clip-norm", "inf"], "--clip-norm", "inf")
         self.refuse(["--heartbeat-timeout", "1e300"], "--heartbeat-timeout", "1e+300")
