@@ -20,12 +20,14 @@
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
 #include <psring/common/base/text/spec.h>
+#include <psring/common/proc/options/check.h>
 
 namespace psring::cli {
 namespace {
 
 constexpr double kGiB = 1 << 30;
 constexpr double kMiB = 1 << 20;
+constexpr std::size_t kMostHosts = 4096;
 constexpr std::size_t kMostJobWorkers = 64;  // a strategy is made for each number
 constexpr std::size_t kMostJobBatch = 4096;
 
@@ -151,15 +153,17 @@ int job_table(MemoryFlags& flags, const Invocation& invocation) {
 
 int memory(MemoryFlags& flags, const Invocation& invocation) {
   if (flags.hosts == 0) fail(ErrorKind::usage, "--hosts 0: expected at least one");
+  options::check_count("--hosts", flags.hosts, kMostHosts);
   parse_language(flags.lang);
+  flags.limit_bytes();  // throws if it is wrong, also where --json leaves it out
   if (!flags.parameters.empty() && !flags.table.empty())
     fail(ErrorKind::usage, "--table: expected without --parameters");
   if (!flags.table.empty() && flags.lookups.empty())
     fail(ErrorKind::usage, "--table: needs --lookups, the lookups of a worker's batch");
   if (flags.context != MemoryFlags().context && flags.layers == 0) fail(ErrorKind::usage, "--context: needs --layers");
-  if (!flags.parameters.empty()) return transformer_memory(flags, invocation.app);
   if (!flags.lookups.empty() && flags.table.empty()) fail(ErrorKind::usage, "--lookups: needs --table");
   if (flags.zipf != MemoryFlags().zipf && flags.table.empty()) fail(ErrorKind::usage, "--zipf: needs --table");
+  if (!flags.parameters.empty()) return transformer_memory(flags, invocation.app);
   for (const auto& [given, name] : {std::pair(flags.inference, "--inference"),
                                     {flags.layers > 0, "--layers"},
                                     {flags.dim > 0, "--dim"},
@@ -176,7 +180,9 @@ int memory(MemoryFlags& flags, const Invocation& invocation) {
 
 std::optional<double> MemoryFlags::limit_bytes() const {
   if (limit.empty()) return std::nullopt;
-  return static_cast<double>(parse_bytes("--limit", limit));
+  const std::size_t bytes = parse_bytes("--limit", limit);
+  if (bytes == 0) fail(ErrorKind::usage, "--limit: expected bytes > 0, got '{}'", limit);
+  return static_cast<double>(bytes);
 }
 
 std::vector<std::string> memory_head(Language language, bool index) {
@@ -205,6 +211,7 @@ std::vector<std::string> memory_row(const std::string& name, const std::map<Cate
 }
 
 std::string size_text(double bytes) {
+  if (bytes < kMiB / 100) return fmt::format("{:.0f} B", bytes);
   return bytes >= kGiB ? fmt::format("{:.2f} GiB", bytes / kGiB) : fmt::format("{:.2f} MiB", bytes / kMiB);
 }
 

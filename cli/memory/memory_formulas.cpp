@@ -1,6 +1,6 @@
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -95,13 +95,15 @@ double total_bytes(const std::vector<MemoryTerm>& terms) {
 }
 
 double parse_parameters(const std::string& flag, const std::string& text) {
-  char* end = nullptr;
-  double value = std::strtod(text.c_str(), &end);
-  std::string unit(end);
+  double value = 0;
+  const char* const last = text.data() + text.size();
+  const char* const end = std::from_chars(text.data(), last, value).ptr;  // leaves 0 if there is no number
+  std::string unit(end, last);
   std::ranges::transform(unit, unit.begin(), [](unsigned char c) { return std::toupper(c); });
   value *= unit == "T" ? 1e12 : unit == "B" ? 1e9 : unit == "M" ? 1e6 : unit == "K" ? 1e3 : 1;
   const bool known = unit.empty() || unit == "T" || unit == "B" || unit == "M" || unit == "K";
-  if (end == text.c_str() || !known || !(value >= 1) || value > 1e15)
+  const bool whole = std::abs(value - std::round(value)) <= 1e-9 * value;
+  if (!known || !whole || !(value >= 1) || value > 1e15)
     fail(ErrorKind::usage, "{}: expected a number of parameters such as 125M or 7B, got '{}'", flag, text);
   return std::round(value);
 }

@@ -11,6 +11,7 @@
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
 #include <psring/common/base/text/spec.h>
+#include <psring/common/proc/options/check.h>
 #include <psring/optim/block_codes.h>
 #include <psring/optim/job_optimizer.h>
 
@@ -18,6 +19,7 @@ namespace psring::cli {
 namespace {
 
 constexpr std::size_t kMostWorkers = 4096;
+constexpr std::size_t kMostShape = std::size_t{1} << 24;
 constexpr std::size_t kMostBatch = std::size_t{1} << 20;
 
 /// The options of a job that the formulas take.
@@ -33,6 +35,23 @@ void check_flags(const MemoryFlags& flags) {
     fail(ErrorKind::usage, "--weight-bits {}: expected 4, 8, 16 or 32", flags.weight_bits);
   if (flags.kv_heads > 0 && (!flags.inference || flags.dim == 0))
     fail(ErrorKind::usage, "--kv-heads: sizes the KV cache; give --inference, --layers and --dim, too");
+  const MemoryFlags plain;
+  for (const auto& [given, line] :
+       {std::pair(flags.hosts != plain.hosts, "--hosts: means nothing with --parameters; give a --model"),
+        {flags.heads > 0 && flags.layers == 0, "--heads: needs --layers"},
+        {flags.heads > 0 && flags.inference && flags.kv_heads == 0, "--heads: with --inference needs --kv-heads"},
+        {flags.weight_bits != plain.weight_bits && !flags.inference, "--weight-bits: needs --inference"},
+        {flags.state_bits != plain.state_bits && flags.inference, "--state-bits: means nothing with --inference"},
+        {flags.strategies != plain.strategies && flags.inference, "--strategies: means nothing with --inference"}})
+    if (given) throw Error(ErrorKind::usage, line);
+  options::check_count("--context", flags.context, kMostShape);
+  for (const auto& [name, value] : {std::pair("--layers", flags.layers),
+                                    {"--dim", flags.dim},
+                                    {"--heads", flags.heads},
+                                    {"--kv-heads", flags.kv_heads}})
+    if (value > 0) options::check_count(name, value, kMostShape);
+  if (flags.heads > 0 && flags.dim % flags.heads != 0)
+    fail(ErrorKind::usage, "--heads {}: --dim {} is not divisible by it", flags.heads, flags.dim);
   for (const auto& [name, text] : flags.job) {
     const bool known = flags.inference ? name == "batch-size" : kTransformerOptions.contains(name);
     if (!known)

@@ -51,7 +51,7 @@ JobMemory job_memory(worker::TrainSetup& setup, std::size_t agents, std::size_t 
     keep_larger(guest_of(other), guest);
   }
   if (setup.strategy().has_servers()) memory.servers = job.servers * (1 + job.replicas);
-  if (job.colocated_servers() > 0) memory.guest = guest;
+  if (job.colocated_servers() > 0) memory.guest = job.standalone_servers() > 0 ? guest : memory.server;
   // The first host has the largest shares.
   const auto share = [&](std::size_t count) {
     return net::share_begin(static_cast<std::uint32_t>(count), static_cast<std::uint32_t>(agents),

@@ -74,6 +74,21 @@ class Memory(ProgramTest):
         self.assertEqual([row["strategy"] for row in self.calculate(*job)], ["single", "ddp", "zero1", "zero2", "ps"])
         self.assert_refused(self.run_program("psring", "memory", *job, "--strategies", "ddp,zero3"), USAGE, "--strategy zero3")
 
+    def test_colocated_servers_of_tables(self):
+        """They are the only servers, and the row shows the largest: those of the first ranks own more keys."""
+        job = ["--model", "fm:dense=4,features=4,dim=4", "--data", "criteo-like:samples=2k", "--global-batch", 16]
+        result = self.run_program("psring", "memory", *job, "--strategies", "hybrid-colocated")
+        self.assert_done(result)
+        self.assertNotIn("standalone", result.out)
+        (row,) = self.calculate(*job, "--strategies", "hybrid-colocated")
+        self.assertEqual(row["colocated_server"], row["server"])
+        self.assertEqual(row["host"], 2 * row["worker"]["total"] + 2 * row["server"]["total"])
+
+    def test_small_sizes_are_not_zero(self):
+        result = self.run_program("psring", "memory", "--parameters", "1K", "--strategies", "single")
+        self.assert_done(result)
+        self.assertRegex(result.out, "gradients .* 2000 B\n")
+
     def test_refused_tables(self):
         for arguments, text in ((["--table", "5M"], "--table"), (["--table", "5Mx16"], "--lookups"), (["--lookups", 5], "--table"),
                                 (["--table", "5Mx0", "--lookups", 5], "--table"), (["--table", "5Mx16x2", "--lookups", 5], "--table"),
@@ -302,6 +317,22 @@ class Memory(ProgramTest):
                 ("--kv-heads", "needs --parameters"): ["--kv-heads", 8],
                 ("--state-bits 7", "8 or 32"): ["--parameters", "7B", "--state-bits", 7],
                 ("--strategies ps", "give a --model"): ["--parameters", "7B", "--strategies", "ps"],
+                ("--limit", "> 0"): ["--limit", "0G"],
+                ("--parameters", "'1.5'"): ["--parameters", "1.5"],
+                ("--parameters", "'0x10'"): ["--parameters", "0x10"],
+                ("--parameters", "'inf'"): ["--parameters", "inf"],
+                ("--lookups", "needs --table"): ["--parameters", "7B", "--lookups", "x"],
+                ("--zipf", "needs --table"): ["--parameters", "7B", "--zipf", 2],
+                ("--hosts", "means nothing"): ["--parameters", "7B", "--hosts", 2],
+                ("--heads", "--layers"): ["--parameters", "7B", "--heads", 8],
+                ("--heads 3", "--dim 4096"): ["--parameters", "7B", "--layers", 32, "--dim", 4096, "--heads", 3],
+                ("--heads", "--kv-heads"): ["--parameters", "7B", "--layers", 32, "--dim", 4096, "--heads", 8, "--inference"],
+                ("--context", "> 0"): ["--parameters", "7B", "--layers", 32, "--dim", 4096, "--context", 0],
+                ("--layers", "16777216"): ["--parameters", "7B", "--layers", 1 << 63, "--dim", 4096],
+                ("--weight-bits", "--inference"): ["--parameters", "7B", "--weight-bits", 8],
+                ("--state-bits", "--inference"): ["--parameters", "7B", "--inference", "--state-bits", 8],
+                ("--strategies", "--inference"): ["--parameters", "7B", "--inference", "--strategies", "no-such"],
+                ("--hosts", "4096"): ["--hosts", 1 << 63],
                 ("--hosts", "at least one"): ["--hosts", 0]}.items():
             with self.subTest(words):
                 self.assert_refused(self.run_program("psring", "memory", *arguments), USAGE, *words)
