@@ -1,5 +1,6 @@
 // psring plan: predicts the step of each strategy on a cluster; nothing is started.
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,6 +26,7 @@ namespace {
 
 constexpr const char* kUsualCard = "10gbit,50us";
 constexpr std::size_t kMostWorkers = 4096;
+constexpr double kMostTflops = 1e9;
 constexpr std::size_t kLeastCurve = 64;  ///< hosts at which the page's curves end, or later
 
 struct PlanFlags {
@@ -49,7 +51,9 @@ struct PlanFlags {
 
   std::optional<double> memory_bytes() const {
     if (memory.empty()) return std::nullopt;
-    return static_cast<double>(parse_bytes("--memory", memory));
+    const std::size_t bytes = parse_bytes("--memory", memory);
+    if (bytes == 0) fail(ErrorKind::usage, "--memory: expected bytes > 0, got '{}'", memory);
+    return static_cast<double>(bytes);
   }
 };
 
@@ -76,14 +80,11 @@ Rates rates_of(const std::string& text) {
     const std::size_t equals = item.find('=');
     const std::string type = equals == std::string::npos ? "" : item.substr(0, equals);
     const std::string number = equals == std::string::npos ? item : item.substr(equals + 1);
-    std::size_t used = 0;
     double rate = 0;
-    try {
-      rate = std::stod(number, &used);
-    } catch (const std::logic_error&) {
-      refuse();
-    }
-    if (used != number.size() || !(rate > 0) || (type != "" && type != "f32" && type != "bf16" && type != "f16"))
+    const char* const last = number.data() + number.size();
+    const auto [end_of_rate, error] = std::from_chars(number.data(), last, rate);
+    if (error != std::errc{} || end_of_rate != last || !(rate > 0 && rate <= kMostTflops) ||
+        (type != "" && type != "f32" && type != "bf16" && type != "f16"))
       refuse();
     if (!rates.emplace(type, rate * 1e12).second) refuse();
     at = end + 1;
@@ -268,11 +269,13 @@ int plan_sweep(const PlanFlags& flags, const Invocation& invocation) {
 
 int plan(const PlanFlags& flags, const Invocation& invocation) {
   const Language language = parse_language(flags.lang);
+  if (flags.top == 0) fail(ErrorKind::usage, "--top: expected a number > 0");
   if (!flags.sweep.empty()) return plan_sweep(flags, invocation);
   const PlanInput input = input_of(flags);
   const PlanRows rows = plan_rows(input, invocation.app);
   if (flags.row == 0 || flags.row > rows.rows.size())
     fail(ErrorKind::usage, "--row {}: the plan has rows 1 to {}", flags.row, rows.rows.size());
+  if (flags.row != PlanFlags().row && flags.out.empty()) fail(ErrorKind::usage, "--row {}: needs --out", flags.row);
   out::print("{}{}", plan_table(rows, input.mesh, input.memory_bytes, flags.top, language),
              wrapped(plan_reason(rows, language), 80, 2));
   Json document = document_of(flags, invocation.words);

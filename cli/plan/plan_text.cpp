@@ -47,8 +47,10 @@ std::string note_on_processors(const bench::Mesh& mesh, Language language) {
 std::string costs_note(const PlanRows& plan, Language language) {
   std::string note;
   if (plan.tables)
-    note = say(language, {"rows of tables: memory is predicted; the time of their exchange is not part of the step. ",
-                          "表的行：预测内存；每步时间不含行的交换。"});
+    note = say(language,
+               {"rows of tables: memory is predicted; the time of their exchange is not part of the step, and its "
+                "bytes are not part of 'sent'. ",
+                "表的行：预测内存；每步时间和发送量不含行的交换。"});
   if (!plan.reference_costs) return note;
   return note + say(language,
                     {"costs of a message and of encryption: measured on {}; psring fit measures yours",

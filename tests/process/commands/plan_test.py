@@ -35,7 +35,7 @@ class Plan(ProgramTest):
         done = self.run_program("psring", "plan", *model, "--strategies", "ps,ddp,zero3", "--hosts", 2, "--servers", 2, "--tflops", 1,
                                 "--json", "plan.json")
         self.assert_done(done)
-        self.assertIn("the time of their exchange is not part of the step", " ".join(done.out.split()))
+        self.assertIn("the time of their exchange is not part of the step, and its bytes are not part of 'sent'", " ".join(done.out.split()))
         self.assertIn("left out: zero3", done.out)
         rows = {row["label"].split()[0]: row for row in json.loads((self.folder / "plan.json").read_text())["rows"]}
         counted = self.run_program("psring", "memory", *model, "--strategies", "ps,ddp", "--workers", 2, "--servers", 2, "--epochs", 1,
@@ -258,6 +258,10 @@ class Plan(ProgramTest):
         self.assertIn("*", self.run_program("psring", "plan", *MODEL, *CLUSTER, "--choose", "compress").out)
         self.refused(2, "--choose: expected compress, precision", "plan", *MODEL, *CLUSTER, "--choose", "lr")
         self.refused(2, "--compress is given", "plan", *MODEL, *CLUSTER, "--choose", "compress", "--compress", "int8")
+        for rate in ("inf", "nan", "0", "1e99", "0x10", "f32=inf"):
+            self.refused(2, f"--tflops: expected a rate such as 50, or f32=20,bf16=150, got '{rate}'", "plan", *MODEL, "--tflops", rate)
+        for flag, value, why in (("--memory", "0G", "> 0"), ("--top", 0, "> 0"), ("--row", 2, "--out")):
+            self.refused(2, why, "plan", *MODEL, *CLUSTER, flag, value)
         self.refused(2, "--tflops: has no rate of f32", "plan", *MODEL, "--tflops", "bf16=1")
         # No row has an option if no job can have it, and the plan says why.
         result = self.run_program("psring", "plan", *MODEL, "--tflops", "f32=1", "--choose", "precision")
