@@ -6,7 +6,7 @@
 
 #include <psring/bench/exchange/exchange.h>
 #include <psring/common/base/clock.h>
-#include <psring/common/base/temporary_folder.h>
+#include <psring/common/proc/guarded_folder.h>
 #include <psring/common/proc/local_cluster.h>
 
 namespace psring::bench {
@@ -21,7 +21,7 @@ class BenchFolder {
   std::string file(const std::string& name) const { return (path() / name).string(); }
 
  private:
-  const TemporaryFolder folder_;
+  const GuardedFolder folder_;
 };
 
 /// The server processes of a benchmark: this program with the hidden subcommand `serve`. The destructor ends them and

@@ -1,17 +1,15 @@
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <psring/cli/train/tensor_ranks.h>
-#include <psring/common/base/temporary_folder.h>
 #include <psring/common/net/key.h>
 #include <psring/common/net/unix_socket.h>
+#include <psring/common/proc/guarded_folder.h>
 #include <psring/ring/shm/group.h>
 #include <psring/ring/shm/rendezvous.h>
 
@@ -24,39 +22,6 @@ constexpr Nanoseconds kTooEarly = std::chrono::seconds(5);  ///< a rank that has
 constexpr Nanoseconds kSeen = std::chrono::seconds(1);      ///< from a rank's end until it is certainly seen
 constexpr Nanoseconds kLook = std::chrono::seconds(1);      ///< between two looks for ranks that are stopped
 constexpr Nanoseconds kEnding = std::chrono::seconds(30);   ///< from this rank's end to the others' ends
-
-/// Blocks termination signals until clean-up is done, for the lifetime of the object.
-/// A signal that is ignored (nohup, a script's background) ends nothing, and is not held back: blocked, it would stay
-/// pending as if it had come to end the process.
-class HeldSignals {
- public:
-  HeldSignals() {
-    ::sigemptyset(&held_);
-    for (const int signal : kEndings) {
-      struct sigaction action {};
-      ::sigaction(signal, nullptr, &action);
-      if (action.sa_handler != SIG_IGN) ::sigaddset(&held_, signal);
-    }
-    ::pthread_sigmask(SIG_BLOCK, &held_, &before_);
-  }
-  ~HeldSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }  // a signal that has come acts now
-  HeldSignals(const HeldSignals&) = delete;
-  HeldSignals& operator=(const HeldSignals&) = delete;
-
-  /// Throws if a signal has come.
-  void check() const {
-    sigset_t come;
-    ::sigpending(&come);
-    for (const int signal : kEndings)
-      if (::sigismember(&held_, signal) == 1 && ::sigismember(&come, signal) == 1)
-        fail(ErrorKind::peer_lost, "interrupted by {}", ::strsignal(signal));
-  }
-
- private:
-  static constexpr std::array kEndings{SIGINT, SIGTERM, SIGHUP, SIGQUIT};
-  sigset_t held_;
-  sigset_t before_;
-};
 
 std::string name_of(std::size_t rank) { return fmt::format("tensor-rank-{}", rank); }
 

@@ -8,11 +8,11 @@
 #include <sodium.h>
 
 #include <psring/common/base/system/file.h>
-#include <psring/common/base/temporary_folder.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/proc/fault.h>
+#include <psring/common/proc/guarded_folder.h>
 #include <psring/view/ownership.h>
 #include <psring/view/step/play.h>
 #include <psring/view/step/scene.h>
@@ -135,7 +135,7 @@ struct Recording {
     const worker::TrainSetup setup(job, names.workers, names.optimizers);
     if (!setup.layout().tables.empty())
       recorder.show_tables(setup.layout().units.size() - setup.served_layout().units.size());
-    const TemporaryFolder folder("psring-step");
+    const GuardedFolder folder("psring-step");
     SimulatedJobOptions simulated;
     simulated.job = job;
     simulated.network.processes = hosts;

@@ -179,6 +179,43 @@ class LostErrors(ProgramTest):
         self.assertIsNone(job.poll())
 
 
+class TemporaryFolders(ProgramTest):
+    """Commands that a signal ends leave no temporary folder, which may hold a key."""
+
+    COMMANDS = [["psring-bench", "push_pull", "-e", "1G"], ["psring-bench", "all_reduce", "-e", "1G", "--rounds", 100],
+                ["psring", "step", "--steps", 20000]]
+
+    def begin(self, command, **files):
+        process = subprocess.Popen([BIN / command[0], *map(str, command[1:])], cwd=self.folder, stdin=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL, env={**self.environment, "TMPDIR": str(self.folder / "tmp")}, **files)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        until(lambda: os.listdir(self.folder / "tmp") or process.poll() is not None, "no temporary folder")
+        self.assertIsNone(process.poll())
+        return process
+
+    def test_signals(self):
+        (self.folder / "tmp").mkdir()
+        for command in self.COMMANDS:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+                with self.subTest(command, number=number):
+                    process = self.begin(command, stdout=subprocess.DEVNULL)
+                    process.send_signal(number)
+                    self.assertEqual(process.wait(LIMIT), -number)
+                    self.assertEqual(os.listdir(self.folder / "tmp"), [])
+
+    def test_a_reader_that_leaves(self):
+        (self.folder / "tmp").mkdir()
+        for command in self.COMMANDS[:2]:
+            with self.subTest(command):
+                read, write = os.pipe()
+                process = self.begin(command, stdout=write)
+                os.close(write)
+                os.close(read)
+                self.assertEqual(process.wait(LIMIT), -signal.SIGPIPE)
+                self.assertEqual(os.listdir(self.folder / "tmp"), [])
+
+
 class LeavingReader(ProgramTest):
     """psring train 2>&1 | head -1: the reader has left, and the job ends after the step, as by any signal."""
 
