@@ -6,11 +6,14 @@
 #include <psring/common/base/text/spec.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/net/tcp/handshake.h>
+#include <psring/common/proc/options/check.h>
 #include <psring/ring/element.h>
 #include <psring/ring/plan/algorithm.h>
 
 namespace psring::bench {
 namespace {
+
+constexpr std::size_t kMostRounds = 1'000'000;
 
 /// Accepts nccl-tests' names besides psring's.
 std::string redop_name(const std::string& name) {
@@ -135,6 +138,9 @@ void CollectivesFlags::settle_sizes() {
     options_.sizes.push_back(size);
   };
   for (const std::string& size : sizes_) add("--sizes", vector_bytes("--sizes", size));
+  const CollectivesFlags plain;
+  const bool range = begin_ != plain.begin_ || end_ != plain.end_ || factor_ != plain.factor_;
+  if (!sizes_.empty() && range) fail(ErrorKind::usage, "--sizes: takes the place of --begin, --end and --factor");
   if (!sizes_.empty()) return;
   if (factor_ < 2) fail(ErrorKind::usage, "--factor: expected a number > 1, got {}", factor_);
   const std::size_t last = vector_bytes("--end", end_);
@@ -153,7 +159,7 @@ void CollectivesFlags::settle() {
     fail(ErrorKind::usage, "--workers: expected 2 to {}, got {}", kMaxRanks, options_.workers);
   if (options_.root >= options_.workers)
     fail(ErrorKind::usage, "--root: expected a rank below {}, got {}", options_.workers, options_.root);
-  if (options_.rounds == 0) fail(ErrorKind::usage, "--rounds: expected a number > 0");
+  options::check_count("--rounds", options_.rounds, kMostRounds);
   if (options_.iterations + options_.warm_up > kMaxIterations)
     fail(ErrorKind::usage, "--iterations: expected up to {} with those of --warm-up", kMaxIterations);
   one_of("--transport", options_.transport, {"auto", "shm", "tcp"});
@@ -163,7 +169,12 @@ void CollectivesFlags::settle() {
     fail(ErrorKind::usage, "--algorithm direct: needs shared memory; remove --transport tcp");
   if (options_.algorithm != "auto" && options_.algorithm != "direct" && options_.transport != "tcp")
     fail(ErrorKind::usage, "--algorithm {}: works over TCP only; add --transport tcp", options_.algorithm);
-  if (!segment_.empty()) options_.segment_bytes = parse_bytes("--segment", segment_);
+  if (!segment_.empty()) {
+    options_.segment_bytes = vector_bytes("--segment", segment_);
+    if (options_.segment_bytes == 0) fail(ErrorKind::usage, "--segment: expected bytes > 0, got '{}'", segment_);
+    if (options_.transport != "tcp")
+      fail(ErrorKind::usage, "--segment {}: works over TCP only; add --transport tcp", segment_);
+  }
   one_of("--encrypt", encrypt_, {"on", "off"});
   options_.encrypt = encrypt_ == "on";
   if (options_.encrypt && options_.transport != "tcp")

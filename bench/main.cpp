@@ -1,4 +1,6 @@
+#include <initializer_list>
 #include <memory>
+#include <utility>
 
 #include <fmt/core.h>
 #include <version.h>
@@ -17,6 +19,7 @@
 #include <psring/common/base/system/standard_files.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/spec.h>
+#include <psring/common/proc/options/check.h>
 
 using namespace psring;
 
@@ -27,6 +30,13 @@ std::size_t vector_bytes(const char* flag, const std::string& text) {
   if (bytes < sizeof(float) || bytes % sizeof(float) != 0 || bytes > (std::size_t{1} << 32))
     fail(ErrorKind::usage, "{}: expected a multiple of 4 bytes, up to 4G, got '{}'", flag, text);
   return bytes;
+}
+
+/// Throws usage if a count of rounds, steps or iterations is out of its range.
+void check_counts(std::initializer_list<std::pair<const char*, std::size_t>> counts, bool may_be_zero = false) {
+  constexpr std::size_t kMost = 1'000'000;
+  for (const auto& [flag, count] : counts)
+    if (count > 0 || !may_be_zero) options::check_count(flag, count, kMost);
 }
 
 struct PushPullFlags {
@@ -42,6 +52,9 @@ struct PushPullFlags {
     bench::one_of("--transport", transport, {"shm", "tcp", "all"});
     bench::one_of("--encrypt", encrypt, {"on", "off"});
     for (const std::string& size : sizes) options.sizes.push_back(vector_bytes("--sizes", size));
+    const PushPullFlags plain;
+    if (!sizes.empty() && (begin != plain.begin || end != plain.end || factor != plain.factor))
+      fail(ErrorKind::usage, "--sizes: takes the place of --begin, --end and --factor");
     if (sizes.empty()) {
       const std::size_t last = vector_bytes("--end", end);
       if (factor < 2) fail(ErrorKind::usage, "--factor: expected a number > 1, got {}", factor);
@@ -49,8 +62,9 @@ struct PushPullFlags {
         options.sizes.push_back(size);
       if (options.sizes.empty()) fail(ErrorKind::usage, "--begin {} is larger than --end {}", begin, end);
     }
-    if (options.rounds == 0) fail(ErrorKind::usage, "--rounds: expected a number > 0");
-    if (options.server_threads == 0) fail(ErrorKind::usage, "--server-threads: expected a number > 0");
+    check_counts({{"--rounds", options.rounds}});
+    check_counts({{"--iterations", options.iterations}, {"--warm-up", options.warm_up}}, true);
+    options::check_count("--server-threads", options.server_threads, options::kMostThreads);
     options.shm = transport != "tcp";
     options.tcp = transport != "shm";
     options.encrypt = encrypt == "on";
@@ -72,8 +86,8 @@ struct TrainFlags {
   int run() {
     bench::one_of("--only", only, {"", "step", "compute", "ring"});
     bench::one_of("--transport", options.transport, {"shm", "tcp", "tcp-encrypted"});
-    if (options.rounds == 0) fail(ErrorKind::usage, "--rounds: expected a number > 0");
-    if (options.steps == 0) fail(ErrorKind::usage, "--steps: expected a number > 0");
+    check_counts({{"--rounds", options.rounds}, {"--steps", options.steps}});
+    check_counts({{"--warm-up", options.warm_up}}, true);
     if (workers < 2 || workers > 64) fail(ErrorKind::usage, "--workers: expected 2 to 64, got {}", workers);
     if (!options.json.empty() && (only.empty() || (only == "ring" && model.empty())))
       fail(ErrorKind::usage, "--json: holds one report; choose with --only, and ring's model with --model");
@@ -130,6 +144,8 @@ struct RowsFlags {
 
   int run() {
     bench::one_of("--transport", transport, {"shm", "tcp", "all"});
+    check_counts({{"--rounds", options.rounds}, {"--iterations", options.iterations}});
+    check_counts({{"--warm-up", options.warm_up}}, true);
     options.rows = count_of(rows);
     options.widths = widths;
     if (options.rows > 1'000'000'000) fail(ErrorKind::usage, "--rows {}: expected at most 1000M", rows);
@@ -202,9 +218,9 @@ void add_rows(const cli::Flags& program, RowsFlags& flags) {
   command.add("--zipf", options.zipf, "exponent of the keys' distribution; 0: uniform").show_default();
   command.add("--transport", flags.transport, "shm, tcp or all").show_default();
   command.add("--peers", options.peers, "libraries that are measured beside psring: ps-lite").separate_by(',');
-  command.add("-n,--iterations", options.iterations, "batches per round").check_positive().show_default();
+  command.add("-n,--iterations", options.iterations, "batches per round").show_default();
   command.add("-w,--warm-up", options.warm_up, "batches before the first round; each is checked").show_default();
-  command.add("--rounds", options.rounds, "number of rounds; the report shows medians").check_positive().show_default();
+  command.add("--rounds", options.rounds, "number of rounds; the report shows medians").show_default();
   command.add_switch("--check", options.check, "compare rows after timing, too");
   command.add("--json", options.json, "write all samples to this file");
 }
@@ -216,7 +232,7 @@ void add_gpu(const cli::Flags& program, bench::GpuStepOptions& options) {
   command.add("--batch", options.batch, "samples per step").show_default();
   command.add("--precision", options.precision, "f32, bf16 or f16").show_default();
   command.add("--optimizer", options.optimizer, "update rule").show_default();
-  command.add("--steps", options.steps, "timed steps").check_positive().show_default();
+  command.add("--steps", options.steps, "timed steps").show_default();
   command.add("-w,--warm-up", options.warm_up, "steps before the timed ones").show_default();
 }
 
@@ -274,7 +290,11 @@ int run(int argc, char** argv) {
     if (typed("push_pull")) return push_pull.run();
     if (typed("rows")) return rows.run();
     if (typed("train")) return train.run();
-    if (typed("gpu")) return bench::bench_gpu_step(gpu), 0;
+    if (typed("gpu")) {
+      check_counts({{"--steps", gpu.steps}});
+      check_counts({{"--warm-up", gpu.warm_up}}, true);
+      return bench::bench_gpu_step(gpu), 0;
+    }
     if (typed("options")) return out::print("{}\n", cli::describe_program("psring-bench", program).dump(2)), 0;
     if (typed("train-rank")) return bench::run_training_rank(training_rank);
     if (const auto status = collectives.run(program.parser())) return *status;

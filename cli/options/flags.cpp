@@ -56,11 +56,6 @@ Flag& Flag::check(std::function<std::string(const std::string&)> mistake) {
   return *this;
 }
 
-Flag& Flag::check_positive() {
-  option_->check(CLI::PositiveNumber);
-  return *this;
-}
-
 Flag& Flag::replace_text(std::function<std::string(const std::string&)> replace) {
   option_->transform(std::move(replace));
   return *this;

@@ -30,7 +30,6 @@ class Flag {
   Flag& separate_by(char separator);          ///< the value is a list of items with this separator
   /// Refuses a text if `mistake` returns a message for it.
   Flag& check(std::function<std::string(const std::string&)> mistake);
-  Flag& check_positive();  ///< refuses numbers that are not above 0
   /// Replaces each text that is typed before the text is checked.
   Flag& replace_text(std::function<std::string(const std::string&)> replace);
 
