@@ -25,6 +25,7 @@ namespace psring::cli {
 namespace {
 
 constexpr int kSceneVersion = 1;
+constexpr double kMostRate = 1e12;
 
 struct StepFlags {
   options::Given job;
@@ -77,6 +78,7 @@ bool holds_scenes(const Json& document) {
 Json read_scenes(const std::vector<std::string>& files) {
   Json scenes = Json::array();
   for (const std::string& file : files) {
+    open_regular(file);  // throws if there is no such file
     const std::optional<Json> document = view::read_object(file);
     if (!document || !holds_scenes(*document))
       fail(ErrorKind::data, "{}: expected scenes of version {}, as psring step --out FILE.json writes them", file,
@@ -86,10 +88,24 @@ Json read_scenes(const std::vector<std::string>& files) {
   return scenes;
 }
 
+/// Throws usage if other options would be ignored beside --scene.
+void check_alone(const StepFlags& flags) {
+  const StepFlags plain;
+  std::string ignored = flags.job.empty() ? "" : "--" + flags.job.begin()->first;
+  for (const auto& [given, name] : {std::pair(flags.strategies != plain.strategies, "--strategies"),
+                                    {flags.gflops != plain.gflops, "--gflops"},
+                                    {flags.server_gbytes != plain.server_gbytes, "--server-gbytes"},
+                                    {flags.kills.has_value(), "--kills"},
+                                    {flags.text, "--text"}})
+    if (given) ignored = name;
+  if (!ignored.empty()) fail(ErrorKind::usage, "{}: means nothing with --scene, which simulates nothing", ignored);
+}
+
 int step(StepFlags& flags, const Invocation& invocation) {
-  if (!(flags.gflops > 0)) fail(ErrorKind::usage, "--gflops {}: expected a rate above 0", flags.gflops);
-  if (!(flags.server_gbytes > 0))
-    fail(ErrorKind::usage, "--server-gbytes {}: expected a rate above 0", flags.server_gbytes);
+  for (const auto& [rate, name] : {std::pair(flags.gflops, "--gflops"), {flags.server_gbytes, "--server-gbytes"}})
+    if (!(rate > 0 && rate <= kMostRate))
+      fail(ErrorKind::usage, "{} {}: expected a rate above 0, up to 1e12", name, rate);
+  if (!flags.scenes.empty()) check_alone(flags);
   set_defaults(flags.job, flags.kills.has_value());
   Json document = {{"format", "psring-scene"},
                    {"version", kSceneVersion},

@@ -370,6 +370,11 @@ class Step(ProgramTest):
             result = self.run_program("psring", "step", "--scene", "wrong.json")
             self.assertEqual(result.status, 3, result.err)
             self.assertIn("wrong.json", result.err)
+        self.assert_refused(self.run_program("psring", "step", "--scene", "none.json"), 3, "none.json: no such file")
+        for other in (["--strategies", "ps"], ["--gflops", 2], ["--kills", 1], ["--text"], ["--workers", 3], ["--lr", 1]):
+            self.assert_refused(self.run_program("psring", "step", "--scene", "ddp.json", *other), 2, other[0], "--scene")
+        for flag in ("--gflops", "--server-gbytes"):
+            self.assert_refused(self.run_program("psring", "step", flag, "inf"), 2, f"{flag} inf: expected a rate")
 
     def test_mixed_servers(self):
         """Two standalone servers own more than the three in the workers' processes; the model is that of train."""
