@@ -78,6 +78,13 @@ class Places(ProgramTest):
         stopped.kill()
         self.finish(stopped)
 
+    def test_agents_start_the_roles(self):
+        """A role that comes by hand to a job of agents is told at once."""
+        coordinator, _ = self.coordinator(*TINY, "--steps", 3, "--workers", 2, "--nodes", 2)
+        for program in ("psring-server", "psring-worker"):
+            self.assert_refused(self.run_program(program, *self.common), 2, "the job's roles are started by agents", "psring agent")
+        self.end(coordinator)
+
     def test_followers_are_counted(self):
         coordinator, line = self.coordinator(*TINY, "--steps", 5, "--workers", 1, "--servers", 2, "--replicas", 1,
                                              "--join-timeout", 8)

@@ -117,6 +117,10 @@ std::optional<control::Refused> Coordinator::objection(const control::Hello& mes
     return control::Refused{ErrorKind::usage, message.role == Role::agent
                                                   ? "the job's roles are started by hand, not by agents"
                                                   : fmt::format("the job has no {}", to_string(message.role))};
+  const bool no_agent = std::ranges::none_of(joined_, [](const auto& life) { return life.first.role == Role::agent; });
+  if (plan_.agents > 0 && no_agent && message.role != Role::agent && !message.rank)  // agents tell each role its rank
+    return control::Refused{ErrorKind::usage,
+                            "the job's roles are started by agents, not by hand: start psring agent on each host"};
   if (message.rank && *message.rank >= most)
     return control::Refused{ErrorKind::usage,
                             fmt::format("{} {}: the job has {}, ranks from 0", to_string(message.role), *message.rank,
