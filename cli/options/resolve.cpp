@@ -185,6 +185,13 @@ void leave_out_faults(JobOptions& job, const worker::StrategyKind& kind, const F
                fmt::format("--fault {}: strategy {} does not have everything that the fault hits", all, job.strategy));
 }
 
+/// Nothing is lost that could be fed back.
+void check_error_feedback(JobOptions& job, const Fitting& fit) {
+  if (job.error_feedback || optim::compresses(job.compress)) return;
+  fit.refuse("--error-feedback", "--error-feedback off: means nothing without --compress");
+  job.error_feedback = true;
+}
+
 /// Chooses the checkpoint of --resume. Refuses a folder that has checkpoints of another run after that step, as these
 /// would be taken for this run's newest.
 void set_checkpoints(JobOptions& job) {
@@ -254,6 +261,7 @@ JobOptions resolve(const Given& given, const std::string& strategy, const worker
   if (!given.contains("table-consistency")) job.table_consistency = kind.table_consistency;
   job.tuning = text_of(given, "tuning");
   fit.apply_to(job);
+  check_error_feedback(job, fit);
   if (!job.tuning.empty()) job.tuning = ring::Tuning::load(job.tuning).to_json();
   if (!job.link.empty() && job.shard_group == "host") job.shard_group = "1";  // each process is a host of its own
   check_mesh(job);
