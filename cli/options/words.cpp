@@ -84,8 +84,9 @@ std::vector<std::string> checked_words(CLI::App& command, const std::vector<std:
     const bool needs_value = word->option->get_items_expected_min() > 0;
     const auto next = at + 1;
     if (is_switch) {
+      if (word->value == "") fail(ErrorKind::usage, "{}: expected true or false after '=', got ''", word->name);
       if (word->value && std::ranges::find(kSwitchValues, *word->value) == kSwitchValues.end())
-        fail(ErrorKind::usage, "{}: expected true or false after '=', got '{}'", word->name, *word->value);
+        fail(ErrorKind::usage, "{}: cannot be '{}'", word->name, *word->value);
     } else if (word->value) {
       check_value(*word, *word->value);
       if (word->value->empty()) checked.back() = word->name, checked.emplace_back();

@@ -141,7 +141,8 @@ TEST_CASE("what is wrong in a file is named by file, line and column") {
   CHECK_THAT(refused("criteo", kClicks, "1\t2\t3\ta\tb"), place("") && Contains("5 columns, 6 expected"));
   CHECK_THAT(refused("criteo", kClicks, "2\t2\t3\ta\tb\tc"), place(", column 1") && Contains("'2' is not 0 or 1"));
   CHECK_THAT(refused("criteo", kClicks, "1\t2\tx\ta\tb\tc"), place(", column 3") && Contains("'x' is not a number"));
-  CHECK_THAT(refused("criteo", kClicks, "1\t2\tnan\ta\tb\tc"), place(", column 3") && Contains("'nan' is not finite"));
+  CHECK_THAT(refused("criteo", kClicks, "1\t2\tnan\ta\tb\tc"),
+             place(", column 3") && Contains("'nan' is not a number"));
   CHECK_THAT(refused("pairs", kRatings, "1\t2\t1e39"), place(", column 3") && Contains("'1e39' is not finite"));
   CHECK_THAT(refused("pairs", kRatings, std::string(5000, 'x') + "\t2\t3"),
              Contains("'" + std::string(80, 'x') + "' is not a whole number"));

@@ -80,7 +80,7 @@ float TsvFile::number(const Line& line, std::size_t column) const {
   if (error == std::errc{} && end == text.data() + text.size() && std::isfinite(nearest)) return nearest;
   const std::optional<float> value = number_of(text);  // also numbers below the least of f32
   if (!value || !std::isfinite(*value))
-    refuse(line, column, fmt::format("'{:.80}' is not {}", text, value ? "finite" : "a number"));
+    refuse(line, column, fmt::format("'{:.80}' is not {}", text, value && !std::isnan(*value) ? "finite" : "a number"));
   return *value;
 }
 
