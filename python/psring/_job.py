@@ -12,7 +12,7 @@ from ctypes import byref, c_size_t, c_uint32, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
 from types import TracebackType
-from typing import Any, Callable
+from typing import Any, Callable, Protocol
 
 from ._library import (
     ANY_RANK,
@@ -20,6 +20,7 @@ from ._library import (
     PENDING,
     Error,
     JoinOptions,
+    PeerLostError,
     TimeoutError,
     UsageError,
     call,
@@ -94,6 +95,16 @@ def _free_job(handle: int, dropped: _Dropped) -> None:
     del kept
 
 
+class Farewells(Protocol):
+    """Tells the ranks of a job which of them have begun to leave it, and how far each had come."""
+
+    def say(self, progress: dict[str, int]) -> None:
+        """This rank leaves the job."""
+
+    def heard(self) -> dict[int, dict[str, int]]:
+        """The progress of the ranks that leave. Does not wait."""
+
+
 @dataclass
 class Waits:
     """How a group's operations are waited for. Works outlive their group."""
@@ -104,6 +115,17 @@ class Waits:
     """The seconds after which a wait ends; None: it does not."""
     advice: str = ""
     """What the ranks have to do, where a wait is long or they call different operations."""
+    group: str = "group 0"
+    """The group's name in the progress of ranks."""
+    members: Sequence[int] = ()
+    """The ranks of the job that are in the group."""
+
+    def look(self, index: int) -> None:
+        """Raises PeerLostError if a rank has left the job before it made the group's collective of this index."""
+        awaited = last_line()
+        for rank, progress in self.job.heard().items():
+            if rank in self.members and progress.get(self.group, 0) <= index:
+                raise PeerLostError(f"rank {self.rank}: {awaited}: rank {rank} has ended its program without this call")
 
     def error_of(self, status: int) -> Error:
         """The error of an operation's call."""
@@ -118,10 +140,12 @@ class Work:
     """An operation in flight: owns the library's handle, and keeps what the operation reads and writes (`keeps`) until the
     library has let go of it. Several threads may wait for it, so that the handle is freed with the object, and not before."""
 
-    __slots__ = ("_handle", "_keeps", "_error", "_source", "_complete", "_waits", "__weakref__")
+    __slots__ = ("_handle", "_keeps", "_error", "_source", "_complete", "_waits", "_index", "__weakref__")
 
-    def __init__(self, handle: int | None, keeps: Any, waits: Waits) -> None:
+    def __init__(self, handle: int | None, keeps: Any, waits: Waits, index: int | None = None) -> None:
+        """`index`: of a collective, among those of its group; None: a message."""
         self._handle = handle
+        self._index = index
         self._waits = waits  # its job is not freed before
         self._complete = handle is None
         self._keeps = None if self._complete else keeps
@@ -155,8 +179,9 @@ class Work:
                 waits.timeout if timeout is None else timeout,
                 lambda: f"rank {waits.rank}: {last_line()}",
                 waits.advice or "all ranks of the group have to make this call",
+                lambda: None if self._index is None else waits.look(self._index),
             )
-        except TimeoutError as error:
+        except (TimeoutError, PeerLostError) as error:
             waits.job.error = error
             raise
         self._took(status)
@@ -203,18 +228,22 @@ class Group:
         self.handle = handle
         self.rank: int = LIBRARY.psring_rank(handle)
         self.size: int = LIBRARY.psring_size(handle)
-        self.waits = Waits(job, self.rank)
+        self.waits = Waits(job, self.rank, members=range(self.size))
         self._free = weakref.finalize(self, LIBRARY.psring_group_free, handle) if owned else None
         if self._free is not None:
             self._free.atexit = False
 
     def _start(self, function: Callable[..., int], keeps: Any, *arguments: Any) -> Work:
+        """Begins a collective."""
+        return self._begin(function, keeps, arguments, collective=True)
+
+    def _begin(self, function: Callable[..., int], keeps: Any, arguments: Any, collective: bool = False) -> Work:
         self.job.dropped.sweep()
         work = c_void_p()
         status = function(self.handle, *arguments, byref(work))
         if status:
             raise self.waits.error_of(status)
-        return Work(work.value, keeps, self.waits)
+        return Work(work.value, keeps, self.waits, self.job.count(self.waits.group) if collective else None)
 
     def all_reduce_at(self, at: int, count: int, kind: int, op: int, keeps: Any = None) -> Work:
         return self._start(LIBRARY.psring_all_reduce, keeps, at, count, kind, op)
@@ -245,12 +274,12 @@ class Group:
         return self._start(LIBRARY.psring_all_to_all, keeps, in_at, _counts(in_counts), out_at, _counts(out_counts), kind)
 
     def send_at(self, at: int, count: int, kind: int, to: int, tag: int = 0, keeps: Any = None) -> Work:
-        return self._start(LIBRARY.psring_send, keeps, at, count, kind, to, tag)
+        return self._begin(LIBRARY.psring_send, keeps, (at, count, kind, to, tag))
 
     def recv_at(self, at: int, count: int, kind: int, source: int | None, tag: int = 0, keeps: Any = None) -> Work:
         """`source`: the rank to receive from; None: any, and the work's `source` says which."""
         rank = ANY_RANK if source is None else source
-        return self._start(LIBRARY.psring_recv, keeps, at, count, kind, rank, tag)
+        return self._begin(LIBRARY.psring_recv, keeps, (at, count, kind, rank, tag))
 
     def all_reduce(self, array: Any, op: Op = Op.SUM, timeout: float | None = None) -> None:
         """`array` becomes the reduction of all ranks' arrays."""
@@ -293,7 +322,10 @@ class Group:
         group = c_void_p()
         call("split", self.handle, (c_uint32 * len(ranks))(*ranks), len(ranks), number, byref(group))
         assert group.value is not None
-        return Group(self.job, group.value, owned=True)
+        made = Group(self.job, group.value, owned=True)
+        made.waits.group = f"group {number}"
+        made.waits.members = [self.waits.members[rank] for rank in ranks]
+        return made
 
 
 _FORMATS = {"f": Type.F32, "d": Type.F64, "e": Type.F16, "b": Type.I8, "B": Type.U8, "?": Type.U8}
@@ -374,6 +406,8 @@ class Job:
         self._ended = False
         self.dropped = _Dropped()
         self.error: Error | None = None  # the last one that an operation has raised
+        self.progress: dict[str, int] = {}  # of this rank: the collectives that it has begun, by group, and its steps
+        self.farewells: Farewells | None = None  # None: nobody tells when a rank leaves
         self._free = weakref.finalize(self, _free_job, self.handle, self.dropped)
         self._free.atexit = False
         self._world: Group | None = Group(self, LIBRARY.psring_world(handle), owned=False)  # until the job has ended
@@ -411,6 +445,27 @@ class Job:
         """`size` bytes of zeroed memory that the other ranks of this host reach without a copy."""
         return Memory(self, size)
 
+    def count(self, group: str) -> int:
+        """Counts a collective of a group. Returns how many were counted before."""
+        with self._lock:
+            index = self.progress.get(group, 0)
+            self.progress[group] = index + 1
+        return index
+
+    def heard(self) -> dict[int, dict[str, int]]:
+        """The progress of the ranks that have begun to leave, as far as it is known."""
+        return {} if self.farewells is None else self.farewells.heard()
+
+    def refuse_ended(self, steps: int) -> None:
+        """Raises PeerLostError if a worker has begun to leave after fewer steps than these, which all have to make."""
+        for rank, progress in self.heard().items():
+            made = progress.get("step", steps)
+            if made < steps:
+                raise PeerLostError(
+                    f"worker {self.rank}: waiting for the update of step {steps - 1}: worker {rank} has ended its program "
+                    f"after {made} steps"
+                )
+
     def check(self) -> None:
         """Raises the error that ended the job."""
         call("check", self.handle)
@@ -420,6 +475,8 @@ class Job:
         or aborted. Raises TimeoutError after so many seconds; then call this or `abort` again."""
         if not self._begin_end():
             return
+        if self.farewells is not None:
+            self.farewells.say(self.progress)
         try:
             status = wait(
                 lambda seconds: int(LIBRARY.psring_leave(self.handle, seconds)),

@@ -148,7 +148,7 @@ class Tables:
         """Waits until the servers have taken the tables. Returns the step that the job begins with."""
         step = c_uint64()
         call("table_start", self.job.handle, byref(step))
-        self.step = step.value
+        self.step = self.job.progress["step"] = step.value
         return self.step
 
     def wait(self, timeout: float | None = None) -> None:
@@ -164,6 +164,7 @@ class Tables:
         rate."""
         call("table_end_step", self.job.handle, lr)
         self.step += 1
+        self.job.progress["step"] = self.step
 
     def drop(self) -> None:
         """Drops the gradients that were added since the last step."""
@@ -184,6 +185,12 @@ class Tables:
 
     def _wait(self, function: Any, timeout: float | None, awaited: str) -> None:
         rank = self.job.rank
-        status = wait(function, timeout, lambda: f"worker {rank}: waiting for {awaited}", "all workers have to end each step")
+        status = wait(
+            function,
+            timeout,
+            lambda: f"worker {rank}: waiting for {awaited}",
+            "all workers have to end each step",
+            lambda: self.job.refuse_ended(self.step),
+        )
         if status:
             raise_error(status)

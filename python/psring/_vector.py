@@ -56,6 +56,7 @@ class Vector:
         self.job = job
         self.names = list(units)
         self.version = 0
+        self.in_step = False  # all workers push each step before its update, as under bsp
         self._places: dict[str, Place] = {}
         described = (_library.Unit * len(units))()
         keeps: list[Any] = []
@@ -106,7 +107,7 @@ class Vector:
         Returns the version that the job begins with, which is pulled for all units."""
         version = c_uint64()
         call("vector_start", self._handle, byref(version))
-        self.version = version.value
+        self.version = self.job.progress["step"] = version.value
         return self.version
 
     def size(self, unit: int) -> UnitSize:
@@ -124,7 +125,7 @@ class Vector:
         """`start` without values: rank 0 of a new job then has to `begin` each unit."""
         version = c_uint64()
         call("vector_agree", self._handle, byref(version))
-        self.version = version.value
+        self.version = self.job.progress["step"] = version.value
         return self.version
 
     def begin(self, unit: int, at: int) -> None:
@@ -134,6 +135,7 @@ class Vector:
     def push_from(self, unit: int, step: int, at: int) -> None:
         """`push` of the gradient at the address, which has to stay until the servers have it; see `wait_pushed`."""
         call("push_from", self._handle, unit, step, at)
+        self.job.progress["step"] = step + 1
 
     def pull_into(self, unit: int, version: int, at: int) -> None:
         """`pull` into the memory at the address."""
@@ -142,6 +144,7 @@ class Vector:
     def push(self, unit: int, step: int) -> None:
         """Begins to send the unit's gradient of a step (0, 1, ...)."""
         call("push", self._handle, unit, step)
+        self.job.progress["step"] = step + 1
 
     def pull(self, unit: int, version: int) -> None:
         """Asks for a version of the unit's values (n: after n updates)."""
@@ -150,6 +153,7 @@ class Vector:
     def push_pull(self, unit: int, step: int) -> None:
         """Pushes the step's gradient, and asks for the values that it leads to, version step + 1."""
         call("push_pull", self._handle, unit, step)
+        self.job.progress["step"] = step + 1
 
     def wait(self, unit: int, version: int, timeout: float | None = None) -> None:
         """Waits for the unit's last pull, in at least this version."""
@@ -157,6 +161,7 @@ class Vector:
             lambda left: LIBRARY.psring_wait_pull(self._handle, unit, version, left),
             timeout,
             lambda: f"version {version} of unit '{self.names[unit]}'",
+            lambda: self._look(version),
         )
 
     def has(self, unit: int, version: int) -> bool:
@@ -174,9 +179,21 @@ class Vector:
             lambda: f"the servers to take unit '{self.names[unit]}'",
         )
 
-    def _wait(self, function: Callable[[float], int], timeout: float | None, awaited: Callable[[], str]) -> None:
+    def _look(self, version: int) -> None:
+        """Raises PeerLostError if a worker has left the job before the steps that this version needs under bsp."""
+        if self.in_step:
+            self.job.refuse_ended(version)
+
+    def _wait(
+        self,
+        function: Callable[[float], int],
+        timeout: float | None,
+        awaited: Callable[[], str],
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
         rank = self.job.rank
-        status = wait(function, timeout, lambda: f"worker {rank}: waiting for {awaited()}", "all workers have to make it")
+        line = lambda: f"worker {rank}: waiting for {awaited()}"  # noqa: E731
+        status = wait(function, timeout, line, "all workers have to make it", look)
         if status:
             raise_error(status)
 

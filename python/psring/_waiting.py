@@ -14,6 +14,7 @@ from ._library import PENDING, TimeoutError, UsageError
 
 # A signal's handler runs between two calls of the library.
 _SLICE = 0.1
+_LOOK = 2.0  # seconds between two looks
 
 
 @functools.cache
@@ -29,16 +30,27 @@ def warning_time() -> float:
     return seconds or math.inf
 
 
-def wait(function: Callable[[float], int], timeout: float | None, awaited: Callable[[], str], advice: str = "") -> int:
+def wait(
+    function: Callable[[float], int],
+    timeout: float | None,
+    awaited: Callable[[], str],
+    advice: str = "",
+    look: Callable[[], None] = lambda: None,
+) -> int:
     """Calls `function`, which waits for at most so many seconds, until it no longer returns PENDING. Returns its status.
-    Raises TimeoutError after `timeout` seconds. `awaited`: what the last call has waited for; `advice`: what to do."""
+    Raises TimeoutError after `timeout` seconds. `awaited`: what the last call has waited for; `advice`: what to do; `look`: is
+    called from time to time, and may raise an error, which ends the wait."""
     start = time.monotonic()
     warn_at = start + warning_time()
     until = math.inf if timeout is None else start + timeout
+    look_at = start + _LOOK
     while (status := function(min(_SLICE, max(0.0, until - time.monotonic())))) == PENDING:
         now = time.monotonic()
         if now >= until:
             raise TimeoutError(f"{awaited()}: the timeout of {timeout:g} s has passed")
+        if now >= look_at:
+            look_at = now + _LOOK
+            look()
         if now >= warn_at:
             warn_at = math.inf
             print(f"psring: has waited for {now - start:.0f} s: {awaited()}{advice and '; '}{advice}", file=sys.stderr)

@@ -121,7 +121,56 @@ def alone(rank, size, folder):
         return file.read()
 
 
+def short(rank, size, way):
+    """Rank 1 ends its program after two steps, the others go on. Returns what they are told, and after how long."""
+    torch.manual_seed(0)
+    module = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    tables = None
+    if way == "Tables":
+        tables = psring.torch.Tables()
+        rows = tables.Embedding("rows", 4)
+        tables.attach(optimizer)
+        model = lambda x: module(x + rows(torch.tensor([1])))  # noqa: E731
+    elif way == "group":
+        model = nn.parallel.DistributedDataParallel(module, process_group=dist.new_group(range(size)))
+    elif way.startswith("Sharded"):
+        model = psring.torch.Sharded(module, optimizer, stage=int(way[-1]))
+    else:
+        model = psring.torch.ParameterServer(module, optimizer, **({"zero": 3} if way == "zero" else {"updates": way}))
+    begin = time.monotonic()
+    for _ in range(2 if rank == 1 else 4):
+        optimizer.zero_grad()
+        model(torch.ones(2, 4)).sum().backward()
+        optimizer.step()
+        begin = time.monotonic()
+    return time.monotonic() - begin
+
+
+def told(rank, size, way):
+    if rank == 1:
+        return short(rank, size, way)
+    begin = time.monotonic()
+    try:
+        return short(rank, size, way)
+    except RuntimeError as error:  # DDP's has ours as its cause
+        cause = error if isinstance(error, psring.Error) else error.__cause__
+        return type(cause).__name__, str(cause), time.monotonic() - begin
+
+
 class Waits(unittest.TestCase):
+    def test_a_rank_that_ends_early_is_named(self):
+        for way in ("server", "mean", "zero", "Sharded 1", "Sharded 3", "Tables", "group"):
+            ranks = Ranks(told, 2, arguments=(way,))
+            try:
+                kind, text, seconds = ranks.result(0)
+            finally:
+                statuses = ranks.end()
+            self.assertEqual(kind, "PeerLostError", text)
+            self.assertRegex(text, r"(rank|worker) 1 has ended its program (without this call|after 2 steps)", way)
+            self.assertLess(seconds, 20 * SCALE)
+            self.assertNotIn("hung", statuses, way)
+
     def test_a_timeout_names_operation_and_ranks_and_does_not_come_back(self):
         results = Ranks(late, 3).results()
         self.assertEqual(results[1], [3, 3, 3])

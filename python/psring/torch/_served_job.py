@@ -20,6 +20,7 @@ from .._ending import Ending, line_of
 from .._job import Job
 from .._library import DataError, Error, PeerLostError, TimeoutError, UsageError, whole
 from .._servers import Servers
+from ._farewells import StoredFarewells
 
 _KEY = "psring/servers"
 _LOOK = 10.0  # seconds of silence of the coordinator, after which a worker looks whether the job has failed
@@ -156,6 +157,7 @@ class ServedJob:
             self.coordinator.joined()
         if self.servers is not None:
             self.servers.joined()
+        self.job.farewells = StoredFarewells(store, entry, rank, size)
         self.before_leaving: Callable[[], None] = lambda: None
         self._ended = False
         self._ending = Ending()
@@ -165,11 +167,13 @@ class ServedJob:
     def _leave(self, reason: str | None) -> None:
         """`reason`: with which the job is aborted if the others do not come; None: they will."""
         try:
-            try:
-                if reason is None and self.job.is_member():
-                    self.before_leaving()
-            finally:
-                self.job.leave(None if reason is None else _PATIENCE)
+            if reason is None and self.job.is_member():
+                self.before_leaving()
+        except Error as error:  # leaving would wait for the same
+            self.job.abort(line_of(error) or "")
+            raise
+        try:
+            self.job.leave(None if reason is None else _PATIENCE)
         except TimeoutError:
             self.job.abort(reason or "")
 

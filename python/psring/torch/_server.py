@@ -137,6 +137,7 @@ class ParameterServer(Wrapper):
         """Moves the parameters into the memory of the job; with zero > 1 `_start` does."""
         described = {unit.name: {name: tuple(p.shape) or (1,) for name, p in unit.parameters.items()} for unit in units}
         self._vector = Vector(self.job, described, holds=self._zero == 1)
+        self._vector.in_step = self._bsp
         self._served_units = [
             Served(index, unit, servers, self.job, self._vector, self._step, self._zero) for index, unit in enumerate(units)
         ]

@@ -17,6 +17,7 @@ from .._ending import Ending, end_job
 from .._job import Group, Job
 from .._library import Error, UsageError
 from ._backward import explain
+from ._farewells import StoredFarewells
 from ._group import ProcessGroup
 from ._vector import broadcast
 
@@ -107,6 +108,7 @@ def create(options: Any, _backend_options: Any) -> ProcessGroup:
     job, coordinator = _join(store, rank, size, timeout)
     # Unlike atexit's functions, this also runs at the end of a process of multiprocessing.
     end = Finalize(None, end_job, (job, coordinator, timeout.total_seconds(), Ending()), exitpriority=100)
+    job.farewells = StoredFarewells(store, _KEY, rank, size)
     group = ProcessGroup(job, job.world, timeout, end=end)
     if not ranks:
         if world is not None:  # torch's process groups were destroyed, and are made anew
