@@ -89,6 +89,18 @@ class Ends(unittest.TestCase):
         self.ends("exit", r"worker 1( \(.*\))?: (SystemExit: 3|its program ended with status 3)")
 
 
+def before(rank, size):
+    """Rank 1 raises before it makes its model. Returns what the other is told, and after how long."""
+    if rank == 1:
+        raise ValueError("sample 17 is broken")
+    module = nn.Linear(4, 4)
+    begin = time.monotonic()
+    try:
+        psring.torch.ParameterServer(module, torch.optim.SGD(module.parameters(), lr=0.1))
+    except psring.Error as error:
+        return type(error).__name__, str(error), time.monotonic() - begin
+
+
 def late(rank, size):
     """Rank 1 comes late. What the others are told by then does not come back."""
     group = dist.new_group(timeout=datetime.timedelta(seconds=1))
@@ -119,6 +131,16 @@ def alone(rank, size, folder):
     model(torch.ones(1, 4))
     with open(path) as file:
         return file.read()
+
+
+class Starts(unittest.TestCase):
+    def test_a_rank_that_raises_before_its_model_is_named(self):
+        ranks = Ranks(before, 2)
+        kind, text, seconds = ranks.result(0)
+        ranks.end()
+        self.assertEqual(kind, "PeerLostError", text)
+        self.assertRegex(text, r"the job did not begin: .* worker 1.*(ValueError: sample 17 is broken|ended with status 1)")
+        self.assertLess(seconds, 25 * SCALE)
 
 
 def short(rank, size, way):

@@ -24,7 +24,7 @@ def explain(job_of: Callable[[], Job | None]) -> None:
             plain(*arguments, **keywords)
         except RuntimeError as error:
             if job is not None and job.is_member() and error.__cause__ is None and not isinstance(error, Error):
-                cause = job.error if job.error is not before else _failure(job)
+                cause = job.error if job.error is not before else failure_of(job)
                 if cause is not None:  # None would hide the error's context
                     error.__cause__ = cause
             raise
@@ -32,7 +32,7 @@ def explain(job_of: Callable[[], Job | None]) -> None:
     torch.autograd.backward = backward
 
 
-def _failure(job: Job) -> Error | None:
+def failure_of(job: Job) -> Error | None:
     """The error that has ended the job; after it DDP's own state is wrong, and says so first."""
     try:
         job.check()

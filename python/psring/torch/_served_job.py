@@ -6,8 +6,9 @@ import contextlib
 import os
 import socket
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -21,6 +22,7 @@ from .._job import Job
 from .._library import DataError, Error, PeerLostError, TimeoutError, UsageError, whole
 from .._servers import Servers
 from ._farewells import StoredFarewells
+from .backend import world_failure
 
 _KEY = "psring/servers"
 _LOOK = 10.0  # seconds of silence of the coordinator, after which a worker looks whether the job has failed
@@ -52,6 +54,28 @@ def _failure(store: dist.Store, failed: str) -> str | None:
         return store.get(f"{failed}/why").decode() if store.add(failed, 0) > 0 else None
     except RuntimeError:  # the store is rank 0's
         return "rank 0 has ended"
+
+
+@contextlib.contextmanager
+def _watching(coordinator: Coordinator | None) -> Iterator[None]:
+    """Inside, ends the coordinator if the job of the default group fails: a worker may have raised before it came here."""
+    if coordinator is None:
+        yield
+        return
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.5):
+            if world_failure() is not None:
+                return coordinator.stop()
+
+    thread = threading.Thread(target=watch, name="psring start", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def servers_of(asked: int | None) -> int:
@@ -135,10 +159,12 @@ class ServedJob:
                 left = max(until - time.monotonic(), 0.1)
                 try:
                     seconds = min(left, _LOOK)
-                    self.job = Job(endpoint, key or key_file, rank, join_timeout=seconds, memory_bytes=memory_bytes)
+                    with _watching(self.coordinator):
+                        self.job = Job(endpoint, key or key_file, rank, join_timeout=seconds, memory_bytes=memory_bytes)
                     break
                 except Error as error:  # perhaps the coordinator has ended, because the job failed
                     why = _failure(store, failed) if self.servers is None else None
+                    why = why or line_of(world_failure())
                     if why is not None:
                         raise PeerLostError(f"psring: the job did not begin: {why}") from error
                     died = self.servers is not None and self.servers.death() is not None

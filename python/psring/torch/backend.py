@@ -16,7 +16,7 @@ from .._coordinator import Coordinator
 from .._ending import Ending, end_job
 from .._job import Group, Job
 from .._library import Error, UsageError
-from ._backward import explain
+from ._backward import explain, failure_of
 from ._farewells import StoredFarewells
 from ._group import ProcessGroup
 from ._vector import broadcast
@@ -33,6 +33,12 @@ class _Members:
 
 
 _members = _Members()
+
+
+def world_failure() -> Error | None:
+    """The error that has ended the job of the default group."""
+    world = _members.world
+    return failure_of(world.job) if world is not None and world.job.is_member() else None
 
 
 def empty(*size: int, dtype: torch.dtype | None = None) -> torch.Tensor:
