@@ -52,16 +52,13 @@ void check_length_and_batch(const JobOptions& job, const options::Given& given) 
   });
 }
 
-void check_checkpoints(const JobOptions& job, const options::Given& given) {
+void check_checkpoints(const JobOptions& job) {
   const bool none = job.checkpoint_every == 0;
-  const bool one_life = !job.goes_on() && job.replicas == 0;
   refuse({
       {!job.resume.empty() && !job.init.empty(), "--resume and --init: give one of them"},
       {job.other_data && job.resume.empty(), "--other-data: means nothing without --resume"},
       {none && !job.checkpoint_dir.empty(), "--checkpoint-dir: give --checkpoint-every, too"},
       {none && job.checkpoint_keep > 0, "--checkpoint-keep: give --checkpoint-every, too"},
-      {one_life && options::text_of(given, "recovery") == "checkpoint",
-       "--recovery checkpoint: a loss ends the job; give --max-restarts or --elastic, too"},
   });
 }
 
@@ -360,7 +357,7 @@ void refuse_pairs(const JobOptions& job, const options::Given& given, const work
   job.shard_owners();
   check_algorithm(job);
   check_devices(job, kind);
-  check_checkpoints(job, given);
+  check_checkpoints(job);
   check_elastic(job, options::text_of(given, "elastic"));
   check_replicas(job);
   check_model_parallel(job, kind);

@@ -141,7 +141,6 @@ class Flags(ProgramTest):
                 self.refuse(["--optimizer", optimizer, flag, value], flag, "f32", f"got {float(value):g}")
         self.refuse(["--strategy", "ps-async", "--remedy", "dc-asgd:lambda=1e39"], "--remedy dc-asgd", "1e+39")
         self.refuse(["--meeting", "folder"], "--meeting", "launcher")
-        self.refuse(["--recovery", "checkpoint"], "--recovery checkpoint", "--max-restarts")
         self.refuse(["--strategy", "ddp", "--streams", "2", "--transport", "shm"], "--streams 2", "--transport shm")
         self.refuse(["--lr", "fast"], "--lr", "'fast'")
         self.refuse(["--clip-norm", "inf"], "--clip-norm", "inf")
