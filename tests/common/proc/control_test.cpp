@@ -266,7 +266,7 @@ TEST_CASE("a silent coordinator is noticed") {
   char endpoint[100] = {};
   REQUIRE(::read(read_end.get(), endpoint, sizeof endpoint) > 1);
   endpoint[std::string(endpoint).size() - 1] = '\0';
-  ControlLink a({.endpoint = endpoint, .role = Role::worker}, key, kClock);
+  ControlLink a({.endpoint = endpoint, .role = Role::worker, .rank = 0}, key, kClock);
   CHECK_FALSE(error_of(a));
   const auto what = GENERATE(SIGSTOP, SIGKILL);
   ::kill(pid, what);
