@@ -15,7 +15,8 @@
  * operations ahead of another rank, its next call waits for that rank, at most for the job's --op-timeout.
  *
  * Errors of an operation (PSRING_PEER_LOST, PSRING_USAGE for ranks that called different operations, ...) end the job:
- * every later call returns the same error, at all ranks. */
+ * every later call returns the same error, at all ranks. Messages (psring_send, psring_recv, psring_all_to_all) are not
+ * compared with other operations. */
 #ifndef PSRING_C_H
 #define PSRING_C_H
 
