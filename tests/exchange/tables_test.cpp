@@ -457,7 +457,7 @@ TEST_CASE("options that tables do not have are refused by name") {
   CHECK_THAT(refused([](JobOptions& job) { job.table_admit = "4294967296"; }), Contains("up to 2^32 - 1"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_init = "zeros"; }), Contains("--table-init: expected uniform:A"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_optimizer = "lion"; }),
-             Contains("--table-optimizer: expected sgd"));
+             Contains("--table-optimizer: unknown name 'lion'; known: adagrad"));
   CHECK_THAT(test::error_of(ErrorKind::data,
                             [] {
                               JobOptions job = small_job();
