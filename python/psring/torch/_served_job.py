@@ -171,7 +171,8 @@ class ServedJob:
                     if died or left <= _LOOK or not isinstance(error, TimeoutError):
                         raise
         except BaseException as error:
-            death = self.servers.death() if self.servers is not None else None
+            # Servers also end where the default group's job has failed: then that is the reason.
+            death = self.servers.death() if self.servers is not None and world_failure() is None else None
             if rank == 0:
                 store.set(f"{failed}/why", f"rank 0: {death or line_of(error)}")
                 store.add(failed, 1)
