@@ -20,7 +20,8 @@ int serve(const psring::RoleOptions& job, std::span<const psring_handle> handles
   psring::optim::OptimizerRegistry optimizers;
   psring::optim::register_builtin_optimizers(optimizers);
   for (const psring_handle& handle : handles) {
-    if (handle.name == nullptr || handle.push == nullptr) fail(ErrorKind::usage, "psring_serve: a handle without name or push");
+    if (handle.name == nullptr || handle.push == nullptr)
+      fail(ErrorKind::usage, "psring_serve: a handle without name or push");
     if (optimizers.rows.contains(handle.name))
       fail(ErrorKind::usage, "psring_serve: the name '{}' of a handle is taken", handle.name);
     const auto push = [handle](auto values, auto state, auto pushed, float lr) {
@@ -36,9 +37,11 @@ int serve(const psring::RoleOptions& job, std::span<const psring_handle> handles
 
 int psring_serve(const char* endpoint, const char* key_file, int64_t rank, const psring_handle* handles, size_t count) {
   try {
-    if (endpoint == nullptr || key_file == nullptr) fail(ErrorKind::usage, "psring_serve: endpoint or key_file is null");
+    if (endpoint == nullptr || key_file == nullptr)
+      fail(ErrorKind::usage, "psring_serve: endpoint or key_file is null");
     if (handles == nullptr && count > 0) fail(ErrorKind::usage, "psring_serve: handles is null");
-    if (rank < -1 || rank > std::numeric_limits<std::uint32_t>::max()) fail(ErrorKind::usage, "psring_serve: rank {}", rank);
+    if (rank < -1 || rank > std::numeric_limits<std::uint32_t>::max())
+      fail(ErrorKind::usage, "psring_serve: rank {}", rank);
     psring::RoleOptions job{.endpoint = endpoint, .key_file = key_file};
     if (rank >= 0) job.rank = static_cast<std::uint32_t>(rank);
     return serve(job, {handles, count});

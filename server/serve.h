@@ -13,7 +13,8 @@ extern "C" {
 
 /* A push of `width` values to a key: changes its values, and its `state` floats, which are zeros before the key's first
  * push. `lr` is the push's rate. Called by one thread. */
-typedef void psring_push_handle(void* context, float* values, float* state, const float* pushed, size_t width, float lr);
+typedef void psring_push_handle(void* context, float* values, float* state, const float* pushed, size_t width,
+                                float lr);
 
 typedef struct psring_handle {
   const char* name; /* that --table-optimizer names */
@@ -22,9 +23,9 @@ typedef struct psring_handle {
   size_t state;  /* floats beside the values of a key */
 } psring_handle;
 
-/* Joins the job whose coordinator is at `endpoint` (HOST:PORT) as the server `rank`, or as any if it is -1, with the key
- * of `key_file`, and serves until the job has ended. Returns 0, or the exit status that psring-server would have, and
- * prints the reason on standard error. */
+/* Joins the job whose coordinator is at `endpoint` (HOST:PORT) as the server `rank`, or as any if it is -1, with the
+ * key of `key_file`, and serves until the job has ended. Returns 0, or the exit status that psring-server would have,
+ * and prints the reason on standard error. */
 int psring_serve(const char* endpoint, const char* key_file, int64_t rank, const psring_handle* handles, size_t count);
 
 #ifdef __cplusplus
