@@ -71,12 +71,7 @@ void register_builtin_optimizers(OptimizerRegistry& registry) {
       [](const OptimizerOptions& o) { return make_adamw_8bit(adam_options(o, {.weight_decay = 0.01})); });
   add(registry, "lamb", "LAMB, for large batches; --eps 1e-6; needs bsp", adam,
       [](const OptimizerOptions& o) { return make_lamb(adam_options(o, {.eps = 1e-6})); });
-  for (const auto& [name, help] : {std::pair{"sgd", "gradient descent"},
-                                   {"adagrad", "Adagrad; eps=1e-10"},
-                                   {"rowwise-adagrad", "Adagrad with one state of a row; eps=1e-8"},
-                                   {"adam", "Adam of the rows with a gradient; beta1=0.9 beta2=0.999 eps=1e-8"},
-                                   {"ftrl", "follow the regularized leader; beta=1 l1=0 l2=0"}})
-    registry.rows.add(name, help, make_row_rule);
+  register_builtin_row_rules(registry.rows);
 }
 
 }  // namespace psring::optim

@@ -32,7 +32,7 @@ class OptimizerRegistry : public Registry<Optimizer, const OptimizerOptions&> {
 };
 
 /// sgd (with --momentum > 0, momentum), momentum (0.9), adagrad, rmsprop, adam, adamw (weight decay 0.01), adamw-8bit,
-/// lamb; and the rules of make_row_rule.
+/// lamb; and the rules of register_builtin_row_rules.
 void register_builtin_optimizers(OptimizerRegistry& registry);
 
 }  // namespace psring::optim

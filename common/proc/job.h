@@ -48,7 +48,7 @@ struct JobOptions {
   double clip_norm = 0;  ///< 0: off
   std::string schedule = "constant";
 
-  std::string table_optimizer = "sgd";      ///< of rows, with its options: see optim::make_row_rule
+  std::string table_optimizer = "sgd";      ///< of rows, with its options: see optim::register_builtin_row_rules
   std::optional<double> table_lr;           ///< not set: the rule's default
   std::string table_type = "f32";           ///< of rows and row gradients on the wire: f32 or bf16
   std::string table_init = "uniform:0.05";  ///< of rows: uniform:A, normal:A or constant:A

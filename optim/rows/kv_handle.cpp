@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <psring/common/base/system/extension.h>
+#include <psring/common/base/text/error.h>
 #include <psring/optim/rows/kv_handle.h>
 
 namespace psring::optim {
@@ -34,6 +35,7 @@ class HandleRule final : public RowRule {
 }  // namespace
 
 std::function<std::unique_ptr<RowRule>(const Spec&)> kv_handle(KvHandle handle) {
+  if (!handle.push) fail(ErrorKind::usage, "kv_handle: a handle without push");
   return [handle = std::move(handle)](const Spec& spec) {
     spec.allow_only({});
     return std::make_unique<HandleRule>(spec.name(), handle);

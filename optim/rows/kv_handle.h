@@ -22,6 +22,7 @@ struct KvHandle {
 };
 
 /// Returns the factory of a handle's rule, which takes no arguments after its name. What `push` throws ends the job.
+/// Throws usage if there is no `push`.
 std::function<std::unique_ptr<RowRule>(const Spec&)> kv_handle(KvHandle handle);
 
 }  // namespace psring::optim

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include <psring/common/base/text/error.h>
+#include <psring/common/base/text/registry.h>
 #include <psring/optim/operands.h>
 #include <psring/optim/rows/row_rule.h>
 
@@ -151,31 +151,35 @@ double fraction(const Spec& spec, const char* key, double fallback) {
 
 }  // namespace
 
-std::unique_ptr<RowRule> make_row_rule(const Spec& spec) {
-  const std::string& name = spec.name();
-  if (name == "sgd") {
+void register_builtin_row_rules(Registry<RowRule>& rules) {
+  rules.add("sgd", "gradient descent", [](const Spec& spec) {
     spec.allow_only({});
     return std::make_unique<Sgd>();
-  }
-  if (name == "adagrad") {
+  });
+  rules.add("adagrad", "Adagrad; eps=1e-10", [](const Spec& spec) {
     spec.allow_only({"eps"});
     return std::make_unique<Adagrad>(at_least_zero(spec, "eps", 1e-10));
-  }
-  if (name == "rowwise-adagrad") {
+  });
+  rules.add("rowwise-adagrad", "Adagrad with one state of a row; eps=1e-8", [](const Spec& spec) {
     spec.allow_only({"eps"});
     return std::make_unique<RowwiseAdagrad>(at_least_zero(spec, "eps", 1e-8));
-  }
-  if (name == "adam") {
+  });
+  rules.add("adam", "Adam of the rows with a gradient; beta1=0.9 beta2=0.999 eps=1e-8", [](const Spec& spec) {
     spec.allow_only({"beta1", "beta2", "eps"});
     return std::make_unique<Adam>(fraction(spec, "beta1", 0.9), fraction(spec, "beta2", 0.999),
                                   at_least_zero(spec, "eps", 1e-8));
-  }
-  if (name == "ftrl") {
+  });
+  rules.add("ftrl", "follow the regularized leader; beta=1 l1=0 l2=0", [](const Spec& spec) {
     spec.allow_only({"beta", "l1", "l2"});
     return std::make_unique<Ftrl>(at_least_zero(spec, "beta", 1), at_least_zero(spec, "l1", 0),
                                   at_least_zero(spec, "l2", 0));
-  }
-  fail(ErrorKind::usage, "{}: expected sgd, adagrad, rowwise-adagrad, adam or ftrl, got '{}'", spec.flag(), name);
+  });
+}
+
+std::unique_ptr<RowRule> make_row_rule(const Spec& spec) {
+  Registry<RowRule> rules;
+  register_builtin_row_rules(rules);
+  return rules.make(spec);
 }
 
 }  // namespace psring::optim

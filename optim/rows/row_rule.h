@@ -8,7 +8,12 @@
 #include <psring/common/base/text/spec.h>
 #include <psring/optim/optimizer.h>
 
-namespace psring::optim {
+namespace psring {
+
+template <class T, class... Args>
+class Registry;
+
+namespace optim {
 
 /// The optimizer of a table's rows. Only rows with a gradient are updated: a row without one keeps values and state,
 /// and has no weight decay. Arithmetic is f32; coefficients are computed in f64 once per call. Like Optimizer, a rule
@@ -37,20 +42,23 @@ class RowRule {
   std::size_t state_floats(std::size_t width) const { return slots() * slot_width(width); }
 };
 
-/// Makes the rule that --table-optimizer names. g is the mean gradient of a row over all workers, summed over the row's
-/// occurrences in each batch:
+/// Registers the rules that --table-optimizer names. g is the mean gradient of a row over all workers, summed over the
+/// row's occurrences in each batch:
 ///   sgd              w -= lr g (torch.optim.SGD with a coalesced sparse gradient)
 ///   adagrad          s += g²; w -= lr g / (sqrt(s) + eps) (torch.optim.Adagrad). Key: eps (1e-10)
 ///   rowwise-adagrad  one s for a row: s += mean(g²); w -= lr g / (sqrt(s) + eps) (FBGEMM's). The mean adds 8 lanes
-///   over
-///                    the row, then the lanes in order. Key: eps (1e-8)
+///                    over the row, then the lanes in order. Key: eps (1e-8)
 ///   adam             m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g²; w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) +
 ///                    eps), t the table's number of updates (torch.optim.SparseAdam). Keys: beta1 (0.9), beta2 (0.999),
 ///                    eps (1e-8)
 ///   ftrl             c = (sqrt(n + g²) - sqrt(n)) / lr; z += g - c w; n += g²; w = 0 if |z| <= l1, else
 ///                    -(z - sign(z) l1) / ((beta + sqrt(n)) / lr + l2) (McMahan et al., KDD 2013). Keys: beta (1), l1
 ///                    (0), l2 (0)
-/// Throws usage, naming the flag, for another name or key, or a value out of range.
+/// They throw usage, naming the flag, for another key, or a value out of range.
+void register_builtin_row_rules(Registry<RowRule>& rules);
+
+/// Makes one of these rules.
 std::unique_ptr<RowRule> make_row_rule(const Spec& spec);
 
-}  // namespace psring::optim
+}  // namespace optim
+}  // namespace psring

@@ -19,8 +19,13 @@ CJobs::CJobs(const JobOptions& job, std::function<void(optim::OptimizerRegistry&
   options.plan.job = to_json(job);
   options.run_folder = folder_.file("run");
   service_.emplace(std::move(options), key, clock_);
-  threads_.emplace_back([this] { service_->run(); });
+  threads_.emplace_back([this] { result_ = service_->run(); });
   for (std::size_t server = 0; server < job.servers; ++server) threads_.emplace_back([this] { serve(); });
+}
+
+std::string CJobs::cause() {
+  threads_.clear();
+  return result_.failure ? result_.failure->what() : "";
 }
 
 JobOptions CJobs::collectives(std::size_t workers, const std::string& transport) {

@@ -32,6 +32,9 @@ class CJobs {
   psring_job* join(std::int64_t rank) const;
   RoleOptions role(std::uint32_t rank) const { return {service_->endpoint(), key_file_, rank}; }
 
+  /// Waits until the job has ended; returns what ended it, "" if all went well.
+  std::string cause();
+
  private:
   void serve();
 
@@ -40,6 +43,7 @@ class CJobs {
   const TemporaryFolder folder_;
   const std::string key_file_ = folder_.file("job.key");
   std::optional<net::CoordinatorService> service_;
+  net::JobResult result_;            ///< once the threads have ended
   std::deque<std::jthread> threads_;  ///< end with the job
 };
 
