@@ -26,6 +26,7 @@ from wrappers_test import DDP, LIMIT, MEAN, SERVED, SHARDED, WRAPS, batches, far
 torch.set_num_threads(1)
 KEPT = {name: wrap for name, wrap in WRAPS.items() if not name.endswith("3")}
 FREED = {name: wrap for name, wrap in WRAPS.items() if name.endswith("3")}
+AT_SERVERS = {name: wrap for name, wrap in SERVED.items() if name in KEPT}
 HERE = {name: wrap for name, wrap in SHARDED.items() if name in KEPT}
 
 
@@ -93,6 +94,34 @@ class Written(nn.Linear):
         return super().forward(x)
 
 
+class Clipping(nn.Linear):
+    """Clips its weight in a forward pass, without autograd's knowledge."""
+
+    def forward(self, x):
+        self.weight.data.clamp_(-0.1, 0.1)
+        return super().forward(x)
+
+
+class Replacing(nn.Linear):
+    """Gives its weight other memory in a forward pass."""
+
+    def forward(self, x):
+        self.weight.data = self.weight.data.clamp(-0.1, 0.1)
+        return super().forward(x)
+
+
+class Borrowing(nn.Module):
+    """Uses parameters of a layer that it does not call, as attention does with those of its output layer."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 2)
+
+    def forward(self, x):
+        return F.linear(self.first(x), self.last.weight, self.last.bias)
+
+
 class Scaling(torch.optim.SGD):
     """Has an argument of its own."""
 
@@ -138,6 +167,30 @@ class Modules(unittest.TestCase):
             return state_of(module)
 
         self.as_under_ddp(WRAPS, train)
+
+    def test_parameters_of_a_layer_that_is_not_called(self):
+        def train(rank, wrap):
+            module = Borrowing()
+            optimizer = sgd(module)
+            steps(wrap(module, optimizer), optimizer, rank)
+            return state_of(module)
+
+        def leaves(module, recurse, **_sizes):
+            return recurse or isinstance(module, nn.Linear)
+
+        self.as_under_ddp(WRAPS, train)  # children are units
+        by_leaves = {
+            "zero=1": lambda m, o: psring.torch.ParameterServer(m, o, auto_wrap_policy=leaves),
+            "zero=2": lambda m, o: psring.torch.ParameterServer(m, o, zero=2, auto_wrap_policy=leaves),
+        }
+        self.as_under_ddp(by_leaves, train)
+
+        def refused(rank, wrap):
+            return refusal(lambda: train(rank, wrap))
+
+        for stage, told in ((1, "no module of its unit"), (2, "no module of its unit"), (3, "has values during a pass only")):
+            apart = {f"stage={stage}": lambda m, o: psring.torch.Sharded(m, o, stage=stage, auto_wrap_policy=leaves)}
+            self.refused(apart, refused, f"'last.(weight|bias)'.* {told}", size=2)
 
     def test_a_double_as_the_default_type(self):
         def train(rank, wrap):
@@ -199,8 +252,46 @@ class Modules(unittest.TestCase):
         def refused(rank, wrap):
             return refusal(lambda: train(rank, wrap))
 
-        self.refused({name: wrap for name, wrap in SERVED.items() if name in KEPT}, refused, "'0.weight' has other memory than")
+        self.refused(AT_SERVERS, refused, "'0.weight' has other memory than")
         self.refused(FREED, refused, "'0.weight' has values during a pass only")
+
+    def test_values_changed_in_place_through_data(self):
+        def train(rank, wrap):
+            module = net()
+            optimizer = sgd(module)
+
+            def clip():
+                for p in module.parameters():
+                    p.data.clamp_(-0.2, 0.2)
+
+            steps(wrap(module, optimizer), optimizer, rank, 4, clip)
+            return state_of(module)
+
+        self.as_under_ddp({**HERE, **MEAN}, train)
+
+        def refused(rank, wrap):
+            return refusal(lambda: train(rank, wrap))
+
+        self.refused(AT_SERVERS, refused, "'0.weight' was changed through its `data`")
+        self.refused(FREED, refused, "'0.weight' has values during a pass only")
+
+    def test_values_changed_through_data_in_a_pass(self):
+        for layer in (Clipping, Replacing):
+
+            def train(rank, wrap):
+                torch.manual_seed(0)
+                module = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), layer(16, 2))
+                optimizer = sgd(module)
+                steps(wrap(module, optimizer), optimizer, rank, 4)
+                return state_of(module)
+
+            def refused(rank, wrap):
+                return refusal(lambda: train(rank, wrap))
+
+            with self.subTest(layer=layer.__name__):
+                self.as_under_ddp({**HERE, **MEAN}, train)
+                self.refused(AT_SERVERS, refused, "'2.weight' (was changed through its `data`|has other memory than)")
+                self.refused(FREED, refused, "'2.weight' was changed during a pass")
 
     def test_values_in_other_memory_inside_gathered(self):
         def train(rank, wrap):
@@ -227,9 +318,13 @@ class Modules(unittest.TestCase):
                 with model.gathered():
                     module[0].weight.data = torch.zeros(16, 8)
 
-            return refusal(write)
+            def scale():
+                with model.gathered():
+                    module[2].bias.data.mul_(2)
 
-        self.refused(SHARDED, read_only, "'0.weight' was changed inside gathered")
+            return f"{refusal(write)}; {refusal(scale)}"
+
+        self.refused(SHARDED, read_only, "'0.weight' was changed inside gathered.*'2.bias' was changed inside gathered")
 
     def test_what_changes_a_wrapped_module_is_refused(self):
         def converted(rank, wrap):

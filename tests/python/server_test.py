@@ -286,12 +286,6 @@ def misuse(rank: int) -> dict[str, str]:
     model._served.job.abort("the test is over")
     model._served._ended = True
 
-    bare = nn.Sequential(nn.Linear(4, 4))
-    model = make(bare)
-    refused("no call", lambda: F.linear(torch.ones(1, 4), bare[0].weight, bare[0].bias).sum().backward())
-    model._served.job.abort("the test is over")
-    model._served._ended = True
-
     unused = Tied()
     own = optimizer_of("sgd", unused)
     model = make(unused, own)
@@ -315,9 +309,11 @@ def leaves(module: nn.Module, recurse: bool, unwrapped_params: int) -> bool:
 
 
 def failed_within_backward(rank: int) -> str:
-    """Attention uses the parameters of its output layer without a call of that layer: refused by a hook of backward."""
+    """A change of values that the servers own is refused by a hook of backward."""
     module = Tied()
     model = psring.torch.ParameterServer(module, optimizer_of("sgd", module), auto_wrap_policy=leaves)
+    for parameter in module.parameters():
+        parameter.data.clamp_(-0.01, 0.01)
     model(torch.ones(1, 2, dtype=torch.int64)).sum().backward()
     return "accepted"
 
@@ -503,7 +499,7 @@ class ParameterServerTest(unittest.TestCase):
 
     def test_a_process_ends_after_an_error_within_a_backward_pass(self) -> None:
         for said in workers(failed_within_backward):
-            self.assertIn("no module of its unit 'block.self_attn.out_proj' was called", said)
+            self.assertIn("was changed through its `data`", said)
 
     def test_samples_come_from_workers_of_a_data_loader(self) -> None:
         for state in workers(loaded):
@@ -524,7 +520,6 @@ class ParameterServerTest(unittest.TestCase):
         self.assertNotIn("accepted", said.values(), said)
         self.assertIn("expected 1, 2 or 3", said["zero"])
         self.assertIn("'forgotten.weight'", said["module that is not in the graph"])
-        self.assertIn("no module of its unit '0' was called", said["no call"])
 
 
 if __name__ == "__main__":

@@ -494,10 +494,10 @@ def misuse(rank, zero):
     else:
         assert all(torch.equal(value, state[name]) for name, value in module.state_dict().items())
 
-    bare = nn.Sequential(nn.Linear(4, 4))
-    model = make(bare)
-    refused("no call", lambda: F.linear(x, bare[0].weight).sum().backward())
-    end(model)
+    if zero == 3:
+        model = make(bare := nn.Sequential(nn.Linear(4, 4)))
+        refused("no call", lambda: F.linear(x, bare[0].weight).sum().backward())
+        end(model)
     model = make(m := nn.ModuleDict({"used": nn.Linear(4, 4), "forgotten": nn.Linear(4, 4)}))
     m.forward = lambda x: m["used"](x)
     model(x).sum().backward()
@@ -534,10 +534,9 @@ class Misuse(unittest.TestCase):
             second = "a second gradient" if zero == 3 else "modified by an inplace operation"  # the values are new by then
             self.assertIn(second, said["second backward"])
             self.assertIn("whole gradients", said["mean"])
-            no_call = "has values during a pass only" if zero == 3 else "no module of its unit '0' was called"
-            self.assertIn(no_call, said["no call"])
             self.assertIn("'forgotten.weight'", said["unused"])
             if zero == 3:
+                self.assertIn("has values during a pass only", said["no call"])
                 self.assertIn("zero=2 keeps them", said["asp"])
                 self.assertIn("before", said["state after close"])
                 self.assertIn("returns a parameter", said["returns a parameter"])

@@ -15,6 +15,7 @@ from .._job import Job, Memory
 from .._library import UsageError
 from ._absent import come_back, leave
 from ._units import Unit
+from ._unseen import Unseen
 
 # Tensors begin at multiples of so many elements, and the parts of a unit that ranks or servers own do, too.
 BLOCK = 256
@@ -124,6 +125,7 @@ class FlatUnit:
             self.slots.append(Slot(name, unit.parameters[name], self, at))
             at += rounded(unit.parameters[name].numel(), BLOCK)
         self.count = rounded(at, BLOCK * parts)
+        self.unseen = Unseen(self.slots)
         self._reset_passes()
         self.whole: torch.Tensor | None = None
         self.gathered = -1  # the version of the last values that came, or are on their way

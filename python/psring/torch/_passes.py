@@ -126,6 +126,8 @@ class Passes:
             unit.gather()
             if self._frees:
                 unit.running += 1
+                if unit.running == 1 and not unit.finished:
+                    unit.unseen.record()
                 self._gather_ahead(range(unit.index + 1, len(self._units)), lambda other: other.expected)
 
     def _after(self, unit: FlatUnit, number: int, outputs: Any) -> None:
@@ -138,13 +140,17 @@ class Passes:
                 f"psring: a module of unit '{unit.name}' returns a parameter, or a view of one: its memory is freed after "
                 "the call; return a copy"
             )
-        for slot in unit.slots:
-            if slot.parameter._version != slot.version:
-                raise UsageError(
-                    f"psring: '{slot.name}' was changed during a pass: its memory is freed after the call, and the change with "
-                    "it; gathered(write=True) keeps changes"
-                )
-        if unit.running == 0 and len(unit.finished) == len(unit.modules):
+        ends = unit.running == 0 and len(unit.finished) == len(unit.modules)
+        changed = [slot for slot in unit.slots if slot.parameter._version != slot.version] + unit.moved()
+        unseen = unit.unseen.changed() if ends else None
+        if unseen is not None:
+            changed.append(unseen)
+        if changed:
+            raise UsageError(
+                f"psring: '{changed[0].name}' was changed during a pass: its memory is freed after the call, and the change "
+                "with it; gathered(write=True) keeps changes"
+            )
+        if ends:
             unit.finished.clear()
             unit.free()
 
@@ -264,6 +270,9 @@ def whole(units: Sequence[FlatUnit], group: Group | None) -> Iterator[None]:
     parameters = [slot for unit in units for slot in unit.slots]
     before = [slot.parameter._version for slot in parameters]
     moved = [slot for unit in units for slot in unit.moved()]
+    if group is None:
+        for unit in units:
+            unit.unseen.record(always=True)
     yield
     if group is not None:
         for unit in units:
@@ -273,10 +282,11 @@ def whole(units: Sequence[FlatUnit], group: Group | None) -> Iterator[None]:
             raise UsageError("psring: a pass inside gathered(write=True) has freed what was written")
         broadcast(group, values)
         return
-    moved = [slot for unit in units for slot in unit.moved() if slot not in moved]
-    for slot, version in zip(parameters, before):
-        if slot.parameter._version != version or slot in moved:
-            raise UsageError(f"psring: '{slot.name}' was changed inside gathered(): a change needs gathered(write=True)")
+    changed = [slot for unit in units for slot in unit.moved() if slot not in moved]
+    changed += [slot for slot, version in zip(parameters, before) if slot.parameter._version != version]
+    changed += [slot for slot in (unit.unseen.changed() for unit in units if unit.is_here()) if slot is not None]
+    if changed:
+        raise UsageError(f"psring: '{changed[0].name}' was changed inside gathered(): a change needs gathered(write=True)")
 
 
 def put_values(units: Iterable[FlatUnit], state: dict[str, Any], prefix: str) -> None:

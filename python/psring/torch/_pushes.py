@@ -95,6 +95,13 @@ class Pushes:
                     f"psring: '{slot.name}' was changed on this worker, but the servers own it: exactly one optimizer may "
                     "update it; updates='mean' keeps the optimizer on the workers"
                 )
+        changed = unit.unseen.changed() if unit.home.keeps else None
+        if changed is not None:
+            self.refuse_others()
+            raise UsageError(
+                f"psring: '{changed.name}' was changed through its `data`, but the servers own it, and their next values "
+                "replace the change: make it before the module is wrapped, or use updates='mean'"
+            )
         if self._zero > 1:
             self._departures.begin(unit)
         else:

@@ -155,6 +155,7 @@ class ParameterServer(Wrapper):
         with torch.no_grad():
             for served in self._served_units:
                 served.start(self._at_servers)
+        self._take_values()
 
     def _hook(self) -> None:
         self._handles: list[Any] = []
@@ -229,12 +230,6 @@ class ParameterServer(Wrapper):
             self._passes.arrived(slot)
         if not self._syncs:
             return
-        unit = slot.unit
-        if not self._frees and not unit.is_here():
-            raise UsageError(
-                f"psring: '{slot.name}' was used, but no module of its unit '{unit.name}' was called: its values may have "
-                "been old; an auto_wrap_policy can put it into the unit of the module that uses it"
-            )
         self._pushes.complete(slot)
 
     def _push_rest(self) -> None:
@@ -256,7 +251,14 @@ class ParameterServer(Wrapper):
         self._pushes.drop()
         self._pushes.end_step()
         # A program may read the values now. The next forward pass needs first what was pushed last, so that little is lost.
+        self._take_values()
+
+    def _take_values(self) -> None:
+        """Waits for the values of a step, which from now on nobody but the servers may change."""
         self.synchronize()
+        if self._at_servers and not self._frees:
+            for unit in self._units:
+                unit.unseen.record()
 
     def _end_backward(self, failed: bool) -> None:
         """Where the servers average, the gradients are the means when backward returns, as under DDP."""
