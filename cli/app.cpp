@@ -48,8 +48,7 @@ int run_command_line(const App& app, int argc, char** argv) {
 App::App() {
   worker::register_builtins(workers_);
   optim::register_builtin_optimizers(optimizers_);
-  server::register_builtin_aggregators(
-      [&](const char* name, const char* help, auto make) { aggregators_.add(name, help, make); });
+  server::register_builtin_aggregators(aggregators_);
 }
 
 int App::run(int argc, char** argv) const noexcept {

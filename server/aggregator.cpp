@@ -3,6 +3,7 @@
 #include <vector>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/registry.h>
 #include <psring/common/base/text/spec.h>
 #include <psring/server/aggregator.h>
 
@@ -113,6 +114,13 @@ std::unique_ptr<Aggregator> make_median(const Spec& spec) {
 std::unique_ptr<Aggregator> make_trimmed_mean(const Spec& spec) {
   spec.allow_only({"k"});
   return std::make_unique<TrimmedMean>(spec.positive("k", 1));
+}
+
+void register_builtin_aggregators(Registry<Aggregator>& registry) {
+  registry.add("mean", "mean of the workers' gradients", make_mean);
+  registry.add("sum", "sum of the workers' gradients", make_sum);
+  registry.add("median", "elementwise median", make_median);
+  registry.add("trimmed-mean", "elementwise mean without the k=K largest and smallest", make_trimmed_mean);
 }
 
 }  // namespace psring::server

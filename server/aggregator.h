@@ -7,8 +7,10 @@
 #include <string>
 
 namespace psring {
+template <class T, class... Args>
+class Registry;
 class Spec;
-}
+}  // namespace psring
 
 namespace psring::server {
 
@@ -39,13 +41,7 @@ std::unique_ptr<Aggregator> make_median(const Spec& spec);
 /// median, so up to k workers may send NaN. `aggregate` throws usage if 2k is not less than the number of workers.
 std::unique_ptr<Aggregator> make_trimmed_mean(const Spec& spec);
 
-/// Calls add(name, help, factory) for each rule above: `mean`, `sum`, `median`, `trimmed-mean`.
-template <class Add>
-void register_builtin_aggregators(Add&& add) {
-  add("mean", "mean of the workers' gradients", make_mean);
-  add("sum", "sum of the workers' gradients", make_sum);
-  add("median", "elementwise median", make_median);
-  add("trimmed-mean", "elementwise mean without the k=K largest and smallest", make_trimmed_mean);
-}
+/// Registers the rules above: `mean`, `sum`, `median`, `trimmed-mean`.
+void register_builtin_aggregators(Registry<Aggregator>& registry);
 
 }  // namespace psring::server

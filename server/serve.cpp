@@ -15,8 +15,7 @@ using psring::fail;
 
 int serve(const psring::RoleOptions& job, std::span<const psring_handle> handles) {
   psring::Registry<psring::server::Aggregator> aggregators;
-  psring::server::register_builtin_aggregators(
-      [&](const char* name, const char* help, auto make) { aggregators.add(name, help, make); });
+  psring::server::register_builtin_aggregators(aggregators);
   psring::optim::OptimizerRegistry optimizers;
   psring::optim::register_builtin_optimizers(optimizers);
   for (const psring_handle& handle : handles) {

@@ -48,12 +48,14 @@ std::string predicted_legend(const std::vector<Row>& rows) {
   if (rows.empty()) return "";
   std::string text;
   const std::vector<PredictedStep>& all = rows.front().predicted;
+  const auto has_links = [](const Row& row) { return !row.entry.kind->one_worker; };
+  const auto with_links = std::ranges::count_if(rows, has_links);
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto encrypted =
-        std::count_if(rows.begin(), rows.end(), [&](const Row& row) { return row.predicted[i].encrypted; });
-    const char* how = encrypted == 0                  ? ""
-                      : encrypted == std::ssize(rows) ? ", encrypted"
-                                                      : ", encrypted if the row says so";
+        std::ranges::count_if(rows, [&](const Row& row) { return has_links(row) && row.predicted[i].encrypted; });
+    const char* how = encrypted == 0            ? ""
+                      : encrypted == with_links ? ", encrypted"
+                                                : ", encrypted if the row says so";
     text += wrapped(fmt::format("{}: step on a cluster in ms, predicted: one process a host, links of {}{}.",
                                 predicted_title(all, all[i]), all[i].link, how),
                     kTableColumns, 0);

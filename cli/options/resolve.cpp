@@ -167,12 +167,15 @@ void set_betas(JobOptions& job, const std::string& text) {
   job.beta2 = number(std::string_view(text).substr(comma + 1));
 }
 
-void set_encryption(JobOptions& job, const Given& given, bool loopback) {
+void set_encryption(JobOptions& job, const Given& given, const worker::StrategyKind& kind, const Fitting& fit,
+                    bool loopback) {
   const auto found = given.find("encrypt");
   const std::string text = found == given.end() ? "auto" : found->second;
   if (text != "on" && text != "off" && text != "auto")
     fail(ErrorKind::usage, "--encrypt: expected on, off or auto, got '{}'", text);
-  job.encrypt = text == "auto" ? !loopback : text == "on";
+  const bool without_links = kind.one_worker && text == "on";
+  if (without_links) fit.refuse("--encrypt", fmt::format("--encrypt on: strategy {} is one process", job.strategy));
+  job.encrypt = text == "auto" || without_links ? !loopback : text == "on";
 }
 
 /// Leaves out the faults that have nothing to hit in this strategy's run.
@@ -267,7 +270,7 @@ JobOptions resolve(const Given& given, const std::string& strategy, const worker
   check_mesh(job);
   set_global_batch(job, given);
   set_betas(job, text_of(given, "betas"));
-  set_encryption(job, given, loopback);
+  set_encryption(job, given, kind, fit, loopback);
   if (fit.leaves_out()) leave_out_faults(job, kind, fit);
   refuse_pairs(job, given, kind);
   set_checkpoints(job);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 
 #include <psring/cli/commands.h>
 #include <psring/cli/options/job_flags.h>
+#include <psring/cli/options/mesh_word.h>
 #include <psring/cli/train/entries.h>
 #include <psring/cli/train/launch_checks.h>
 #include <psring/cli/train/set_up.h>
@@ -41,13 +43,22 @@ struct StepFlags {
 
 /// The defaults of `psring step`: two steps over a slow link, so that the exchange is seen. With --kills the job goes
 /// on after a loss.
-void set_defaults(options::Given& given, bool kills) {
-  given.try_emplace("link", "1gbit,0.2ms");
+void set_defaults(options::Given& given, bool linked, bool kills) {
+  if (linked) given.try_emplace("link", "1gbit,0.2ms");
   if (kills && !given.contains("min-workers")) given.try_emplace("max-restarts", "1");
   if (!given.contains("epochs")) given.try_emplace("steps", "2");
 }
 
+/// Does any of the strategies have several processes?
+bool are_linked(const StepFlags& flags, const App& app) {
+  return std::ranges::any_of(flags.strategies, [&](const std::string& text) {
+    const std::string strategy = parse_mesh_word(text, flags.job).strategy;
+    return !app.worker_registries().strategies.make(Spec::parse("--strategies", strategy))->one_worker;
+  });
+}
+
 Json play_all(StepFlags& flags, const Invocation& invocation) {
+  set_defaults(flags.job, are_linked(flags, invocation.app), flags.kills.has_value());
   Json scenes = Json::array();
   const view::JobNames names{invocation.app.worker_registries(), invocation.app.optimizers(),
                              invocation.app.aggregators()};
@@ -106,7 +117,6 @@ int step(StepFlags& flags, const Invocation& invocation) {
     if (!(rate > 0 && rate <= kMostRate))
       fail(ErrorKind::usage, "{} {}: expected a rate above 0, up to 1e12", name, rate);
   if (!flags.scenes.empty()) check_alone(flags);
-  set_defaults(flags.job, flags.kills.has_value());
   Json document = {{"format", "psring-scene"},
                    {"version", kSceneVersion},
                    {"program", fmt::format("psring {} ({})", kVersion, kCommit)},

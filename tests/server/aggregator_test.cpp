@@ -19,8 +19,7 @@ using Inputs = std::vector<std::vector<float>>;
 
 std::unique_ptr<server::Aggregator> make(const std::string& text) {
   Registry<server::Aggregator> registry;
-  server::register_builtin_aggregators(
-      [&](const char* name, const char* help, auto factory) { registry.add(name, help, factory); });
+  server::register_builtin_aggregators(registry);
   return registry.make(Spec::parse("--aggregate", text));
 }
 

@@ -39,8 +39,7 @@ JobOptions CJobs::collectives(std::size_t workers, const std::string& transport)
 
 void CJobs::serve() {
   Registry<server::Aggregator> aggregators;
-  server::register_builtin_aggregators(
-      [&](const char* name, const char* help, auto make) { aggregators.add(name, help, make); });
+  server::register_builtin_aggregators(aggregators);
   optim::OptimizerRegistry optimizers;
   optim::register_builtin_optimizers(optimizers);
   if (add_) add_(optimizers);

@@ -175,8 +175,7 @@ struct Rules {
   explicit Rules(const std::function<void(worker::Registries&)>& add) {
     optim::register_builtin_optimizers(optimizers);
     worker::register_builtins(workers);
-    server::register_builtin_aggregators(
-        [&](const char* name, const char* help, auto make) { aggregators.add(name, help, make); });
+    server::register_builtin_aggregators(aggregators);
     if (add) add(workers);
   }
 };

@@ -9,8 +9,7 @@ struct BuiltInNames {
   BuiltInNames() {
     worker::register_builtins(workers);
     optim::register_builtin_optimizers(optimizers);
-    server::register_builtin_aggregators(
-        [&](const char* name, const char* help, auto make) { aggregators.add(name, help, make); });
+    server::register_builtin_aggregators(aggregators);
   }
   view::JobNames of_job() const { return {workers, optimizers, aggregators}; }
 

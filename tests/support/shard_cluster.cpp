@@ -82,8 +82,7 @@ struct ShardCluster::Rules {
         schedule(optim::make_schedule(Spec::parse("--schedule", "step:every=2,gamma=0.5"), 100)),
         row_rule(optim::make_row_rule(Spec::parse("--table-optimizer", of.table_optimizer))) {
     Registry<server::Aggregator> registry;
-    server::register_builtin_aggregators(
-        [&](const char* name, const char* help, auto make) { registry.add(name, help, make); });
+    server::register_builtin_aggregators(registry);
     aggregator = registry.make(Spec::parse("--aggregate", rules.aggregate));
   }
 

@@ -94,6 +94,9 @@ class Flags(ProgramTest):
                             ("slow:worker:9=2x", "no worker 9"), ("link:worker:1=10mbit", "--link"),
                             ("link:worker:1=fast", "10mbit")):
             self.refuse(["--fault", fault], f"--fault {fault}", word)
+        for fault, steps in (("kill:worker:0@step=2", "0 to 1"), ("stop:server:0@step=3", "0 to 2")):
+            self.refuse(["--fault", fault], f"--fault {fault}", f"at step {steps}")
+        self.refuse(["--workers", "2", "--consistency", "asp", "--fault", "kill:server:0@step=5"], "at step 0 to 4")
         for text in ("sleep", "sleep:5", "sleep:-1ms", "nap:5ms"):
             self.refuse(["--compute", text], "--compute", "sleep:50ms", f"'{text}'")
 
@@ -112,6 +115,12 @@ class Flags(ProgramTest):
             self.refuse(["--strategy", "zero3", flag, *other], flag, other[0], other[1])
         for strategy in ("zero2", "ddp", "ps-zero3", "single"):
             self.refuse(["--strategy", strategy, flag], flag, strategy, "gathers no")
+
+    def test_links_of_one_process(self):
+        for flag, value in (("--transport", "tcp"), ("--link", "1gbit"), ("--encrypt", "on")):
+            self.refuse(["--strategy", "single", flag, value], f"{flag} {value}", "single is one process")
+            table = self.run_program("psring", "compare", *TINY, "--strategies", "single", flag, value, "--predict-link", "none")
+            self.assert_refused(table, USAGE, f"{flag} {value}", "single is one process")
 
     def test_freeze(self):
         self.refuse(["--freeze", "layers.0,h.1"], "--freeze layers.0,h.1", "'h.1'", "layers.0, layers.1")
@@ -208,6 +217,8 @@ class Flags(ProgramTest):
         self.refuse(["--config", "worse.toml"], "worse.toml, line 1: --lr", "'fast'")
         self.file("none.toml", b"\nworkers = 0\n")
         self.refuse(["--config", "none.toml"], "none.toml, line 2: --workers", "> 0")
+        self.file("nul.toml", b'seed = 4\nout = "run\0tail"\n')
+        self.refuse(["--config", "nul.toml"], "nul.toml, line 2: a NUL byte")
         self.refuse(["--config", "nowhere.toml"], "nowhere.toml", status=DATA)
         self.refuse(["--config", "."], "--config: .: is a folder, not a regular file", status=DATA)
 

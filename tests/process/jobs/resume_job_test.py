@@ -132,6 +132,7 @@ class Resume(ProgramTest):
                 (["--steps", 8], 3, ["--resume", path, "step 8 already"]),
                 (["--resume", "ck/step-00000004", "--checkpoint-every", 4, "--checkpoint-dir", "ck"], 2,
                  ["--checkpoint-dir", "step 8"]),
+                (["--fault", "kill:worker:0@step=7"], 2, ["--fault kill:worker:0@step=7", "at step 8 to 19"]),
                 (["--checkpoint-dir", "new"], 2, ["--checkpoint-dir", "--checkpoint-every"]),
                 (["--checkpoint-keep", 2], 2, ["--checkpoint-keep", "--checkpoint-every"])):
             with self.subTest(words):
