@@ -139,7 +139,7 @@ struct Recording {
     SimulatedJobOptions simulated;
     simulated.job = job;
     simulated.network.processes = hosts;
-    simulated.network.link = net::parse_link(job.link);
+    if (!job.link.empty()) simulated.network.link = net::parse_link(job.link);  // one process has none
     simulated.network.seed = job.seed;
     simulated.network.listener = &recorder;
     simulated.network.deaths = deaths_of(job);
