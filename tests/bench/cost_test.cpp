@@ -27,7 +27,7 @@ namespace {
 
 using Catch::WithinRel;
 using namespace test;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 TEST_CASE("BytePS: the optimum lies between all-reduce and one server for each worker") {
   constexpr double kBytes = 1e8;

@@ -5,7 +5,7 @@
 #include <psring/cli/plan/bandwidth.h>
 
 using namespace psring::cli;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 

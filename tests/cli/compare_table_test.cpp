@@ -13,8 +13,8 @@
 
 using namespace psring;
 using namespace psring::cli;
-using Catch::Matchers::Contains;
-using Catch::Matchers::StartsWith;
+using Catch::Contains;
+using Catch::StartsWith;
 
 namespace {
 

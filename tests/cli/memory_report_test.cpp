@@ -35,5 +35,5 @@ TEST_CASE("no file has no figures, and a broken one is an error that names it") 
   CHECK_FALSE(nothing.pss_together);
   const auto file = folder.file("memory.jsonl");
   std::ofstream(file) << R"({"time_s":1.0,"role":"worker")";
-  CHECK_THROWS_WITH(read_system_memory(file), Catch::Matchers::Contains("memory.jsonl"));
+  CHECK_THROWS_WITH(read_system_memory(file), Catch::Contains("memory.jsonl"));
 }

@@ -4,8 +4,8 @@
 #include <psring/cli/train/progress_line.h>
 
 using namespace psring::cli;
-using Catch::Matchers::Contains;
-using Catch::Matchers::EndsWith;
+using Catch::Contains;
+using Catch::EndsWith;
 
 namespace {
 

@@ -14,7 +14,7 @@
 
 using namespace psring;
 using namespace psring::worker;
-using Catch::Matchers::Contains;
+using Catch::Contains;
 
 namespace {
 
