@@ -24,8 +24,8 @@ FEWER = [
     (r"--workers 2,4,8\b", "--workers 2,4"),
     (r"--workers 4\b", "--workers 2"),
     (r"--servers 4\b(?!.* --(?:tensor|pipeline))", "--servers 2"),  # in a mesh, one for each part of the model
-    (r"kill:worker:1@step=\d+", "kill:worker:1@step=20"),
-    (r"kill:server:0@step=\d+", "kill:server:0@step=30"),
+    (r"kill:worker:1@step=\d\d+", "kill:worker:1@step=20"),
+    (r"kill:server:0@step=\d\d+", "kill:server:0@step=30"),
     (r"--epochs \d+\b", "--steps 3"),
     (r"--tokens \d+", "--tokens 5"),
     (r"gpt:layers=\d,dim=128,heads=4,context=\d+", "gpt:layers=4,dim=16,heads=4,context=32"),
