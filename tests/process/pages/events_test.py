@@ -165,7 +165,7 @@ class Events(ProgramTest):
                                 "the file is cut")
         file.write_bytes(whole + b"\x1b[31m<script>")
         self.assert_refused(self.run_program("psring", "trace", "run"), DATA, f"worker-1.events: byte {len(whole)}: ")
-        file.write_bytes(whole[:40] + b"?" + whole[41:])
+        file.write_bytes(whole[:40] + bytes([whole[40] ^ 1]) + whole[41:])
         self.assert_refused(self.run_program("psring", "trace", "run"), DATA, "worker-1.events: byte ", "checksum")
 
 
