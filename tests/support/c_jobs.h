@@ -43,7 +43,7 @@ class CJobs {
   const TemporaryFolder folder_;
   const std::string key_file_ = folder_.file("job.key");
   std::optional<net::CoordinatorService> service_;
-  net::JobResult result_;            ///< once the threads have ended
+  net::JobResult result_;             ///< once the threads have ended
   std::deque<std::jthread> threads_;  ///< end with the job
 };
 
