@@ -53,9 +53,7 @@ std::string predicted_legend(const std::vector<Row>& rows) {
   for (std::size_t i = 0; i < all.size(); ++i) {
     const auto encrypted =
         std::ranges::count_if(rows, [&](const Row& row) { return has_links(row) && row.predicted[i].encrypted; });
-    const char* how = encrypted == 0            ? ""
-                      : encrypted == with_links ? ", encrypted"
-                                                : ", encrypted if the row says so";
+    const char* how = encrypted == 0 ? "" : encrypted == with_links ? ", encrypted" : ", encrypted if the row says so";
     text += wrapped(fmt::format("{}: step on a cluster in ms, predicted: one process a host, links of {}{}.",
                                 predicted_title(all, all[i]), all[i].link, how),
                     kTableColumns, 0);

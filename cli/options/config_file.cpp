@@ -96,7 +96,8 @@ std::vector<ConfigEntry> read_config_file(const std::string& file) {
   std::size_t number = 0;
   for (const std::string_view content : lines_of(text)) {
     Line line(content, config_line(file, ++number));
-    if (content.find('\0') != std::string_view::npos) fail(ErrorKind::usage, "{}: a NUL byte", config_line(file, number));
+    if (content.find('\0') != std::string_view::npos)
+      fail(ErrorKind::usage, "{}: a NUL byte", config_line(file, number));
     if (line.is_empty()) continue;
     const std::string key = line.key();
     const auto [first, is_new] = lines.emplace(key, number);

@@ -9,7 +9,6 @@
 #include <psring/optim/job_optimizer.h>
 
 namespace psring::cli {
-
 namespace {
 
 bool each_push_updates(const std::string& consistency) { return parse_consistency(consistency).each_push_updates; }

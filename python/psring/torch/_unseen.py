@@ -15,8 +15,8 @@ _EVERY = 64
 
 
 class Unseen:
-    """Notices them by sums of the values' bits: at the first times, and then at every 64th, so that it costs nothing that is
-    seen. A program that changes values in this way does so at each step."""
+    """Compares sums of the values' bits, and so notices changes that autograd does not count. Sums are taken in the first three
+    steps and in every 64th, which costs next to nothing: a program that changes values in this way mostly does so in each step."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self._slots = slots
