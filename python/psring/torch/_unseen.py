@@ -16,7 +16,8 @@ _EVERY = 64
 
 class Unseen:
     """Compares sums of the values' bits, and so notices changes that autograd does not count. Sums are taken in the first three
-    steps and in every 64th, which costs next to nothing: a program that changes values in this way mostly does so in each step."""
+    steps and in every 64th, which costs next to nothing: a program that changes values in this way mostly does so in each
+    step."""
 
     def __init__(self, slots: Sequence[Slot]) -> None:
         self._slots = slots
