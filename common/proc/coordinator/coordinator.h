@@ -280,6 +280,7 @@ class Coordinator {
   bool settled_ = true;         ///< it is known which state this epoch continues from
   bool anew_ = false;           ///< this epoch continues from a checkpoint, with new roles
   bool returning_ = false;      ///< the members of the previous coordinator are coming back
+  bool begun_ = false;          ///< a member that came back had the list of its epoch's members
   /// Exits that agents reported while members come back, by role: of the role's process, or of an earlier one, whose
   /// exit the previous coordinator has answered with another start.
   std::map<Peer, control::RoleExited> early_exits_;

@@ -36,6 +36,7 @@ void Coordinator::come_back(const Connection& from, const control::Hello& messag
   state.asks = message.asks;
   state.epoch = *message.epoch;
   state.ready = state.running = message.running;
+  begun_ = begun_ || message.running;
   epoch_ = std::max(epoch_, state.epoch);
   if (place.role == Role::agent) processes_.started(roles_of_agent(plan_, place.rank));
 }
@@ -84,7 +85,7 @@ void Coordinator::end_returns() {
   };
   const auto running =
       count([&](const State& state) { return state.running && (state.epoch == epoch_ || state.exited); });
-  if (running == 0 && epoch_ == 0) {  // the job had not begun
+  if (!begun_ && epoch_ == 0) {  // the job had not begun
     enter(Phase::joining, now_ + plan_.join_timeout);
   } else if (missing().empty() &&
              static_cast<std::size_t>(running) == expected(Role::worker) + expected(Role::server)) {

@@ -445,6 +445,22 @@ TEST_CASE("what is lost while a second coordinator waits is lost once, and nobod
   CHECK_FALSE(job.coordinator.result().failure);
 }
 
+TEST_CASE("a job whose first epoch lost its server and its coordinator at once regroups") {
+  Second job(recoverable(1, 1, Keepers::workers));
+  job.back({Role::agent, 0}, "g", 0, true);
+  const bool all = GENERATE(false, true);
+  job.back(kWorker0, "w0", 0, true);
+  job.say("w0", control::Stuck{0, "server 0 closed the link"});
+  job.say("g", control::RoleExited{kServer0, 0, 9, "", 77});
+  if (all) job.say("g", control::RoleExited{kWorker0, 0, 9, "", job.pids["w0"]});
+  job.live_until(6.5);
+  if (all)
+    CHECK_THAT(job.notices(), Contains("the job begins again with step 40"));
+  else
+    CHECK(job.got<control::Regroup>("w0").epoch == 1);
+  CHECK_FALSE(job.coordinator.result().failure);
+}
+
 TEST_CASE("a process's end is told of again after the next has come") {
   Second job(recoverable(2, 1, Keepers::servers));
   job.back({Role::agent, 0}, "agent", 4, true);
