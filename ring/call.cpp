@@ -1,4 +1,5 @@
 #include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -31,6 +32,8 @@ std::string size_text(std::size_t bytes) {
   return fmt::format("{} B", bytes);
 }
 
+bool is_last(const Call& call) { return call.collective == Collective::barrier && call.fingerprint == kLast; }
+
 bool reduces(Collective collective) {
   return collective == Collective::all_reduce || collective == Collective::reduce_scatter;
 }
@@ -60,9 +63,15 @@ std::string waiting_in(std::size_t rank, const Call& call, std::uint64_t number,
   return fmt::format("[ring] rank {}: in {}, waiting for {}", rank, name_of(call, number), names_of(awaited));
 }
 
-std::string mismatch(std::uint64_t number, std::size_t rank, const Call& ours, std::size_t peer, const Call& theirs) {
-  return fmt::format("[ring] operation #{}: rank {} called {}, rank {} {}{}", number, rank, describe(ours), peer,
-                     describe(theirs), describe(ours) == describe(theirs) ? ", with other parts" : "");
+Error mismatch(std::uint64_t number, std::size_t rank, const Call& ours, std::size_t peer, const Call& theirs) {
+  if (is_last(ours) != is_last(theirs)) {
+    const auto [ended, other] = is_last(ours) ? std::pair(rank, peer) : std::pair(peer, rank);
+    return {ErrorKind::peer_lost, fmt::format("[ring] rank {}: {}: rank {} has ended its program without this call",
+                                              other, describe(is_last(ours) ? theirs : ours), ended)};
+  }
+  return {ErrorKind::usage,
+          fmt::format("[ring] operation #{}: rank {} called {}, rank {} {}{}", number, rank, describe(ours), peer,
+                      describe(theirs), describe(ours) == describe(theirs) ? ", with other parts" : "")};
 }
 
 std::uint64_t fingerprint(const Parts& parts) {

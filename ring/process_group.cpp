@@ -88,6 +88,8 @@ Work ProcessGroup::broadcast(Vector data, std::size_t root, Source source) {
 
 Work ProcessGroup::barrier(Source source) { return call({}, source); }
 
+Work ProcessGroup::last_barrier(Source source) { return call({.call = {.fingerprint = kLast}}, source); }
+
 Work ProcessGroup::send(ConstVector data, std::size_t to, Source source) {
   check_peer(to, rank_, size_);
   const Vector only_read(const_cast<std::byte*>(data.data), data.count, data.type, data.processor);

@@ -53,6 +53,8 @@ class ProcessGroup {
   Work broadcast(Vector data, std::size_t root, Source source = Source::current());
   /// Complete once all ranks have called it.
   Work barrier(Source source = Source::current());
+  /// The same before a rank leaves: a rank that calls anything else is told that this one has ended its program.
+  Work last_barrier(Source source = Source::current());
   /// Messages between one pair of ranks keep their order; counts and types have to agree.
   Work send(ConstVector data, std::size_t to, Source source = Source::current());
   Work recv(Vector data, std::size_t from, Source source = Source::current());

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kSessionBytes = std::size_t{1} << 30;  // sparse
 
-struct Memory {
+struct SessionMemory {
   std::optional<RingLinks> links;
   std::unique_ptr<ProcessGroup> group;
   std::deque<Buffer> vectors;
@@ -63,7 +63,8 @@ struct Session::State {
   }
 
   Membership member;
-  const std::shared_ptr<Memory> memory = std::make_shared<Memory>();  ///< shared with the member: its links close first
+  /// Shared with the member: its links close first.
+  const std::shared_ptr<SessionMemory> memory = std::make_shared<SessionMemory>();
 };
 
 Session::Session(const RoleOptions& options) : state_(std::make_unique<State>(options)) {}
@@ -79,7 +80,7 @@ std::span<float> Session::allocate(std::size_t elements) {
 }
 
 void Session::finish() {
-  group().barrier().wait();
+  group().last_barrier().wait();
   group().account();
   net::ControlLink& link = state_->member.link();
   link.report(state_->member.report_json(""));

@@ -165,8 +165,7 @@ void LinkEndpoint::check_call(const LinkOperation& operation, std::size_t from, 
   const Call theirs = call_of(header);
   const Call ours = sent_call(operation.call());
   if (theirs == ours) return;
-  engine_->failure().end(
-      Error(ErrorKind::usage, mismatch(operation.said().number, name(rank_), ours, name(from), theirs)));
+  engine_->failure().end(mismatch(operation.said().number, name(rank_), ours, name(from), theirs));
 }
 
 void LinkEndpoint::arrived(net::Message message) {

@@ -100,7 +100,7 @@ ShmEndpoint::~ShmEndpoint() { world_.arena->free(staging_); }
 
 void ShmEndpoint::check_call(std::size_t peer, const Call& theirs, const Announced& ours) {
   if (theirs == ours.call) return;
-  failure_.end(Error(ErrorKind::usage, mismatch(ours.number, name(rank_), ours.call, name(peer), theirs)));
+  failure_.end(mismatch(ours.number, name(rank_), ours.call, name(peer), theirs));
 }
 
 }  // namespace psring::ring

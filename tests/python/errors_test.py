@@ -156,6 +156,8 @@ def short(rank, size, way):
         model = lambda x: module(x + rows(torch.tensor([1])))  # noqa: E731
     elif way == "group":
         model = nn.parallel.DistributedDataParallel(module, process_group=dist.new_group(range(size)))
+    elif way == "DDP":
+        model = nn.parallel.DistributedDataParallel(module)
     elif way.startswith("Sharded"):
         model = psring.torch.Sharded(module, optimizer, stage=int(way[-1]))
     else:
@@ -182,7 +184,7 @@ def told(rank, size, way):
 
 class Waits(unittest.TestCase):
     def test_a_rank_that_ends_early_is_named(self):
-        for way in ("server", "mean", "zero", "Sharded 1", "Sharded 3", "Tables", "group"):
+        for way in ("server", "mean", "zero", "Sharded 1", "Sharded 3", "Tables", "group", "DDP"):
             ranks = Ranks(told, 2, arguments=(way,))
             try:
                 kind, text, seconds = ranks.result(0)

@@ -167,6 +167,29 @@ TEST_CASE("who calls something else is named to all ranks of all hosts") {
   }
 }
 
+TEST_CASE("ranks are told who has ended its program without their call") {
+  const std::string world = GENERATE(from_range(kWorlds));
+  const bool barrier = GENERATE(false, true);
+  CAPTURE(world, barrier);
+  const auto ended = ends(world, 5, {}, [&](ProcessGroup& group) {
+    group.barrier().wait();
+    std::vector<float> values(100);
+    if (group.rank() == 2)
+      group.last_barrier().wait();
+    else if (barrier)
+      group.barrier().wait();
+    else
+      group.all_reduce(std::span(values), ReduceOp()).wait();
+  });
+  for (const Ended& each : ended) {
+    CHECK(each.kind == ErrorKind::peer_lost);
+    CHECK_THAT(each.text, Contains("rank 2 has ended its program without this call") &&
+                              Contains(barrier ? ": barrier: " : ": all_reduce of 100 f32 (sum): "));
+  }
+  for (const Ended& each : ends(world, 5, {}, [](ProcessGroup& group) { group.last_barrier().wait(); }))
+    CHECK(each.text.empty());
+}
+
 TEST_CASE("a rank that does not come ends the wait of all others, who say for whom they waited") {
   const std::string world = GENERATE(from_range(kWorlds));
   GroupOptions options;

@@ -195,7 +195,7 @@ bool Job::leave_with_all(Moment until) {
   if (last_barrier_ == nullptr)
     last_barrier_ = engine_->start([this] {
       auto works = std::make_shared<Works>("the job's last barrier");
-      works->add(world().barrier());
+      works->add(world().last_barrier());
       return works;
     });
   if (!told_done_) {
