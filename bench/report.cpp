@@ -51,10 +51,6 @@ std::string short_bytes(std::size_t bytes) {
   return std::to_string(bytes);
 }
 
-void write_json_file(const std::string& file, const std::string& text) {
-  std::ofstream out(file);
-  out << text << "\n";
-  flush(out, "--json " + file);
-}
+void write_json_file(const std::string& file, const std::string& text) { write_whole(file, text + "\n"); }
 
 }  // namespace psring::bench

@@ -19,12 +19,6 @@
 namespace psring::cli {
 namespace {
 
-void write_text(const std::filesystem::path& file, const std::string& text) {
-  std::ofstream out(file);
-  out << text;
-  flush(out, file.string());
-}
-
 template <class T>
 Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json();
@@ -238,10 +232,10 @@ void write_comparison(const std::filesystem::path& folder, const std::vector<std
                       const std::vector<Row>& rows, bool ended) {
   Json json = {{"command", command}, {"ended", ended}, {"rows", Json::array()}};
   for (const Row& row : rows) json["rows"].push_back(to_json(row));
-  write_text(folder / "compare.json", json.dump(2) + "\n");
-  write_text(folder / "table.csv", table_csv(rows));
-  write_text(folder / "memory.csv", memory_csv(rows));
-  write_text(folder / "compare.md", markdown(rows));
+  write_whole(folder / "compare.json", json.dump(2) + "\n");
+  write_whole(folder / "table.csv", table_csv(rows));
+  write_whole(folder / "memory.csv", memory_csv(rows));
+  write_whole(folder / "compare.md", markdown(rows));
 }
 
 bool is_unfinished_comparison(const std::filesystem::path& folder) {

@@ -1,6 +1,5 @@
 #include <chrono>
 #include <csignal>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -62,9 +61,7 @@ class Report {
   }
   void save(const std::string& file) const {
     const Json all = {{"version", kVersion}, {"status", status()}, {"checks", checks_}};
-    std::ofstream out(file);
-    out << all.dump(2) << '\n';
-    flush(out, "--json " + file);
+    write_whole(file, all.dump(2) + '\n');
   }
 
  private:

@@ -152,8 +152,12 @@ void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
 
 OutputFile::OutputFile(std::string path)
     : path_(std::move(path)), aside_(is_replaced(path_) ? fmt::format("{}.{}.partial", path_, ::getpid()) : path_) {
-  fd_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd_ < 0) fail_errno("create");
+  // Without O_NONBLOCK, a pipe that nobody reads would be opened when somebody does.
+  fd_ = ::open(aside_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
+  struct stat status {};
+  if (fd_ < 0 && errno == ENXIO && ::stat(path_.c_str(), &status) == 0 && S_ISFIFO(status.st_mode))
+    fail(ErrorKind::data, "{}: cannot write: nobody reads this pipe", path_);
+  if (fd_ < 0 || ::fcntl(fd_, F_SETFL, 0) != 0) fail_errno("create");
 }
 
 OutputFile::~OutputFile() {
@@ -172,10 +176,10 @@ void OutputFile::write(std::span<const std::byte> bytes) {
   }
 }
 
-void OutputFile::commit() {
+void OutputFile::commit(Durable durable) {
   check(fd_ >= 0, "{}: committed twice", path_);
   // A pipe and some devices cannot be flushed to a disk.
-  if (::fsync(fd_) != 0 && errno != EINVAL) fail_errno("write");
+  if (durable == Durable::yes && ::fsync(fd_) != 0 && errno != EINVAL) fail_errno("write");
   if (aside_ != path_ && std::rename(aside_.c_str(), path_.c_str()) != 0) fail_errno("create");
   ::close(std::exchange(fd_, -1));
 }
@@ -193,19 +197,9 @@ void flush(std::ofstream& out, const std::string& path) {
 }
 
 void write_whole(const std::string& path, std::string_view text) {
-  const std::string aside = is_replaced(path) ? path + ".partial" : path;
-  try {
-    std::ofstream out(aside, std::ios::binary);
-    out << text;
-    flush(out, path);
-  } catch (const Error&) {
-    if (aside != path) std::remove(aside.c_str());
-    throw;
-  }
-  if (aside == path || std::rename(aside.c_str(), path.c_str()) == 0) return;
-  const int error = errno;
-  std::remove(aside.c_str());
-  fail(ErrorKind::data, "{}: cannot write: {}", path, reason(error));
+  OutputFile out(path);
+  out.write(std::as_bytes(std::span(text)));
+  out.commit(OutputFile::Durable::no);
 }
 
 void sync_folder(const std::string& path) {

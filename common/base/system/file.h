@@ -59,10 +59,12 @@ class InputFile {
 };
 
 /// A file that is written under a temporary name and renamed when it is complete. A reader of `path` sees either the
-/// old file or all of the new one, never a part. A link, a pipe or a device (/dev/null) is written in place. Errors are
-/// data errors that name the file.
+/// old file or all of the new one, never a part. A link, a pipe or a device (/dev/null) is written in place; a pipe
+/// that nobody reads is refused. Errors are data errors that name the file.
 class OutputFile {
  public:
+  enum class Durable : bool { no, yes };
+
   explicit OutputFile(std::string path);
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -70,8 +72,9 @@ class OutputFile {
   ~OutputFile();
 
   void write(std::span<const std::byte> bytes);
-  /// Flushes the bytes to the disk and renames the file to `path`. No write may follow.
-  void commit();
+  /// Flushes the bytes to the disk if the file is durable (a power failure may lose it otherwise), and renames the file
+  /// to `path`. No write may follow.
+  void commit(Durable durable = Durable::yes);
 
  private:
   [[noreturn]] void fail_errno(const char* doing) const;
@@ -85,9 +88,7 @@ class OutputFile {
 /// written.
 void flush(std::ofstream& out, const std::string& path);
 
-/// Writes `text` under a temporary name and renames the file to `path`. A reader of `path` sees either the old file or
-/// the complete text, even if this process ends or the disk is full. A power failure may lose the text. A link, a pipe
-/// or a device (/dev/stdout) is written in place. Throws data, naming the file and the cause.
+/// Writes `text` as an OutputFile that is not durable.
 void write_whole(const std::string& path, std::string_view text);
 
 /// Flushes a folder's entries to the disk, so that its files keep their names after a power failure.

@@ -70,6 +70,25 @@ TEST_CASE("readers say what a path is if it is no regular file, and never wait")
   CHECK_THROWS_WITH(read_stream("/dev/zero"), Contains("is a device"));
 }
 
+TEST_CASE("writers refuse a pipe that nobody reads, and never wait") {
+  const TemporaryFolder folder;
+  const std::string pipe = fifo(folder);
+  CHECK_THROWS_WITH(OutputFile(pipe), pipe + ": cannot write: nobody reads this pipe");
+  CHECK_THROWS_WITH(write_whole(pipe, "text"), pipe + ": cannot write: nobody reads this pipe");
+  std::string read;
+  std::jthread reader([&] { read = read_stream(pipe); });
+  const std::string text(300'000, 'x');  // more than a pipe holds: the writer waits for its reader
+  for (bool begun = false; !begun;) {
+    try {
+      write_whole(pipe, text);
+      begun = true;
+    } catch (const Error&) {  // the reader has not opened the pipe yet
+    }
+  }
+  reader.join();
+  CHECK(read == text);
+}
+
 TEST_CASE("a whole file is read through links, and from /proc, within a limit") {
   const TemporaryFolder folder;
   const std::string text(200'000, 'x');

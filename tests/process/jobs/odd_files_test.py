@@ -60,6 +60,12 @@ class OddFiles(ProgramTest):
                 with self.subTest(" ".join(map(str, words))):
                     self.assert_refused(self.run_program("psring", *words), 3, path, kind)
 
+    def test_a_pipe_that_nobody_reads_is_refused(self):
+        self.file("text", b"some text\n")
+        for words in (["tokenize", "text", "--out", "pipe"], ["doctor", "--json", "pipe"]):
+            with self.subTest(" ".join(words)):
+                self.assert_refused(self.run_program("psring", *words), 3, "pipe", "nobody reads this pipe")
+
     def test_a_link_is_followed(self):
         self.file("data.csv", b"1,2,0\n3,4,1\n")
         os.symlink("data.csv", self.folder / "link")
