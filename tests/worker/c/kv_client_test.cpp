@@ -81,7 +81,7 @@ std::vector<std::uint64_t> keys_of(std::size_t rank, std::uint32_t turn) {
   const psring::CounterRng rng({.seed = 3, .step = turn, .rank = static_cast<std::uint16_t>(rank)});
   std::vector<std::uint64_t> keys(turn % 5 == 4 ? 0 : 50);
   for (std::size_t i = 0; i < keys.size(); ++i)  // each rank's own
-    keys[i] = (rng.block(static_cast<std::uint32_t>(i))[0] % 40) << 32 | rank;
+    keys[i] = static_cast<std::uint64_t>(rng.block(static_cast<std::uint32_t>(i))[0] % 40) << 32 | rank;
   return keys;
 }
 
