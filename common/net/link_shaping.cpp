@@ -49,12 +49,6 @@ std::optional<double> parse_quantity(std::string_view text, std::span<const Unit
 constexpr Nanoseconds kWindow = std::chrono::milliseconds(10);
 constexpr std::size_t kLeastWindowBytes = std::size_t{64} << 10;
 
-Fd make_bell() {
-  Fd bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!bell) fail(ErrorKind::data, "cannot make an eventfd: {}", std::strerror(errno));
-  return bell;
-}
-
 void ring(const Fd& bell) { ::eventfd_write(bell.get(), 1); }
 
 void quieten(const Fd& bell) {
@@ -116,8 +110,8 @@ class ShapedChannel final : public Channel {
   // Constant after construction.
   const std::shared_ptr<LinkShaper> shaper_;  ///< shared with the process's other channels
   const int exceptions_ = std::uncaught_exceptions();
-  const Fd kick_ = make_bell();  ///< wakes the channel's thread
-  const Fd bell_ = make_bell();  ///< wakes the caller
+  const Fd kick_ = make_eventfd();  ///< wakes the channel's thread
+  const Fd bell_ = make_eventfd();  ///< wakes the caller
 
   // Guarded by mutex_. The inner channel belongs to the thread that holds the lock.
   mutable std::mutex mutex_;

@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <psring/common/base/system/fd.h>
@@ -16,17 +15,13 @@ namespace psring::net {
 
 /// The messages that one end has not taken yet.
 struct LocalLink::Inbox {
-  Inbox() : bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    if (!bell) fail(ErrorKind::data, "cannot make an eventfd: {}", std::strerror(errno));
-  }
-
   void ring() {
     if (!std::exchange(sleeps, false)) return;
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(bell.get(), &one, sizeof one);  // a full counter has already rung
   }
 
-  const Fd bell;
+  const Fd bell = make_eventfd();
   std::deque<Message> messages;
   bool closed = false;  ///< the other end is gone
   bool sleeps = false;  ///< the end sleeps or is about to sleep: it needs the bell

@@ -9,7 +9,6 @@
 #include <immintrin.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <psring/common/base/patience.h>
@@ -42,8 +41,7 @@ class PollTransport final : public Transport {
         spin_(usable_processors() > 1 && all_leave_process(channels) ? kSpin : Nanoseconds(0)),
         channels_(std::move(channels)),
         ledger_(ledger),
-        wake_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-    if (!wake_fd_) fail(ErrorKind::data, "cannot make an eventfd: {}", std::strerror(errno));
+        wake_fd_(make_eventfd()) {
     for (const auto& channel : channels_) fds_.push_back({channel->wait_fd(), POLLIN, 0});
     fds_.push_back({wake_fd_.get(), POLLIN, 0});
     for (std::size_t type = 0; type < kFrameTypes; ++type)

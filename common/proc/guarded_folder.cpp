@@ -47,7 +47,7 @@ void HeldSignals::check() const {
 GuardedFolder::GuardedFolder(const std::string& name)
     : folder_(name),
       come_(checked(::signalfd(-1, &signals_.held(), SFD_CLOEXEC | SFD_NONBLOCK))),
-      done_(checked(::eventfd(0, EFD_CLOEXEC))),
+      done_(make_eventfd()),
       thread_([this] { watch(); }) {}
 
 GuardedFolder::~GuardedFolder() {

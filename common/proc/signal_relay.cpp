@@ -15,14 +15,13 @@ namespace psring {
 namespace {
 
 constexpr int kLookMs = 1000;  ///< between two looks whether the job has failed
-constexpr Nanoseconds kPatience =
+constexpr Nanoseconds kTimeToEnd =
     std::chrono::seconds(4);  ///< for the process to end by itself, after the job has failed
 
 }  // namespace
 
 SignalRelay::SignalRelay(SignalWatch& signals, net::ControlLink& link, const Clock& clock, bool leaves)
-    : signals_(signals), link_(link), clock_(clock), leaves_(leaves), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  check(static_cast<bool>(wake_), "cannot create an eventfd: {}", std::strerror(errno));
+    : signals_(signals), link_(link), clock_(clock), leaves_(leaves), wake_(make_eventfd()) {
   thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
 }
 
@@ -39,7 +38,7 @@ void SignalRelay::run(const std::stop_token& stop) {
     while (const auto signal = signals_.take()) pass_on(*signal);
     if (!link_.failed()) continue;
     if (!failed) failed = clock_.now();
-    if (clock_.now() - *failed >= kPatience) leave();
+    if (clock_.now() - *failed >= kTimeToEnd) leave();
   }
 }
 

@@ -16,7 +16,7 @@
 namespace psring {
 namespace {
 
-constexpr Nanoseconds kPatience = std::chrono::seconds(4);  ///< after the second request
+constexpr Nanoseconds kLastMoments = std::chrono::seconds(4);  ///< after the second request
 
 sigset_t watched_signals() {
   sigset_t watched;
@@ -30,16 +30,10 @@ sigset_t watched_signals() {
   return watched;
 }
 
-Fd make_eventfd(int flags) {
-  Fd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | flags));
-  check(static_cast<bool>(fd), "cannot create an eventfd: {}", std::strerror(errno));
-  return fd;
-}
-
 }  // namespace
 
 SignalWatch::SignalWatch(Effect effect)
-    : waiting_(make_eventfd(EFD_SEMAPHORE)), wake_(make_eventfd(0)), effect_(effect) {
+    : waiting_(make_eventfd(EFD_SEMAPHORE)), wake_(make_eventfd()), effect_(effect) {
   const sigset_t watched = watched_signals();
   signals_ = Fd(::signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK));
   check(static_cast<bool>(signals_), "cannot create a signalfd: {}", std::strerror(errno));
@@ -115,7 +109,7 @@ void SignalWatch::receive() {
     }
     last_signal_ = signal;
     if (requests_.take(signal, clock_.now()) == net::StopRequests::Request::again && !last_moment_)
-      last_moment_ = clock_.now() + kPatience;
+      last_moment_ = clock_.now() + kLastMoments;
     held_.push_back(signal);
     ::eventfd_write(waiting_.get(), 1);
   }

@@ -27,4 +27,7 @@ class Fd {
   int fd_ = -1;
 };
 
+/// Returns a new eventfd whose reads and writes do not wait; `flags`: EFD_SEMAPHORE or 0. Throws data.
+Fd make_eventfd(int flags = 0);
+
 }  // namespace psring

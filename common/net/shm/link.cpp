@@ -3,7 +3,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <psring/common/base/text/error.h>
@@ -21,7 +20,7 @@ constexpr std::size_t kHeaderWords = kHeaderBytes / sizeof(std::uint64_t);
 constexpr std::size_t kSmallCopy = 4096;
 
 enum Side : std::size_t { kClient = 0, kServer = 1 };
-enum Place : std::uint64_t { kNone = 0, kArena = 1, kBounce = 2 };
+enum PayloadPlace : std::uint64_t { kNone = 0, kArena = 1, kBounce = 2 };
 enum Wants : std::uint64_t { kNothing = 0, kFrames = 1, kSpace = 2 };
 
 struct alignas(kLine) Entry {
@@ -45,12 +44,6 @@ struct Rings {
   Direction towards[2];
   alignas(4096) std::byte bounce[2][ShmLink::kBounceBytes];
 };
-
-Fd make_bell() {
-  Fd bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!bell) fail(ErrorKind::data, "cannot make an eventfd: {}", std::strerror(errno));
-  return bell;
-}
 
 /// Throws unless fd is an eventfd: writing to any other file could block, or end the process.
 void check_bell(const Fd& fd) {
@@ -101,7 +94,7 @@ namespace {
 
 std::array<Fd, ShmLink::kFiles> make_files(const Arena& arena) {
   check(arena.fd() >= 0, "a link needs a shared arena");
-  return {Fd(::dup(arena.fd())), make_memory_file("psring-rings", sizeof(Rings)), make_bell(), make_bell()};
+  return {Fd(::dup(arena.fd())), make_memory_file("psring-rings", sizeof(Rings)), make_eventfd(), make_eventfd()};
 }
 
 std::array<Fd, ShmLink::kFiles> checked_files(std::vector<Fd> files) {

@@ -58,9 +58,9 @@ ZmqGate::ZmqGate(ZmqContext& context, const ZmqSocket& listener, Refusals* refus
       limits_(limits),
       listener_(listener.handle()),
       monitor_(context.handle(), ZMQ_PAIR),
-      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+      wake_(make_eventfd()),
       arrivals_(::epoll_create1(EPOLL_CLOEXEC)) {
-  if (!wake_ || !arrivals_) fail(ErrorKind::data, "cannot watch a socket: {}", std::strerror(errno));
+  if (!arrivals_) fail(ErrorKind::data, "cannot watch a socket: {}", std::strerror(errno));
   const std::string address = fmt::format("inproc://gate-{}", listener_);
   monitor_.set(ZMQ_LINGER, 0);
   monitor_.set(ZMQ_RCVHWM, 0);  // a limit would make ZeroMQ's I/O thread wait

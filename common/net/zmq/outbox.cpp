@@ -20,10 +20,7 @@ struct ZmqOutbox::Parcel {
   std::atomic<int> parts{2};
 };
 
-ZmqOutbox::ZmqOutbox(std::size_t low_water_bytes)
-    : low_water_bytes_(low_water_bytes), ring_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  check(static_cast<bool>(ring_), "cannot make an eventfd: {}", std::strerror(errno));
-}
+ZmqOutbox::ZmqOutbox(std::size_t low_water_bytes) : low_water_bytes_(low_water_bytes), ring_(make_eventfd()) {}
 
 int ZmqOutbox::lend(void* socket, const std::shared_ptr<Lane>& lane, const FrameHeader& header,
                     std::span<const std::byte> payload) {

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include <sys/eventfd.h>
-#include <unistd.h>
 #include <zmq.h>
 
+#include <psring/common/base/system/fd.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/net/zmq/socket.h>
 #include <psring/common/net/zmq/zap.h>
@@ -64,13 +64,8 @@ ZapAuthenticator::ZapAuthenticator(void* zmq_context, std::vector<std::string> a
   socket.set(ZMQ_LINGER, 0);
   const int bound = zmq_bind(socket.handle(), "inproc://zeromq.zap.01");
   check(bound == 0, "ZAP: this context has an authenticator already");
-  const int wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  check(wake >= 0, "ZAP: no eventfd");
-  thread_ = std::jthread(
-      [socket = std::move(socket), wake, allowed = std::move(allowed_public_keys)](const std::stop_token& stop) {
-        serve(stop, socket, wake, allowed);
-        ::close(wake);
-      });
+  thread_ = std::jthread([socket = std::move(socket), wake = make_eventfd(), allowed = std::move(allowed_public_keys)](
+                             const std::stop_token& stop) { serve(stop, socket, wake.get(), allowed); });
 }
 
 void use_curve_server(void* zmq_socket, const CurveKeys& server, const ZapAuthenticator&) {
