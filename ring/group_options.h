@@ -7,6 +7,8 @@
 
 namespace psring::ring {
 
+inline constexpr Nanoseconds kPeerCheck = std::chrono::milliseconds(20);  ///< the wait before a look whether peers live
+
 /// How a group waits and where it counts; the same for every backend.
 struct GroupOptions {
   std::function<void()> check;  ///< throws if the job has failed or a peer is lost; called while waiting

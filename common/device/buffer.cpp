@@ -42,4 +42,8 @@ void Buffer::swap(Buffer& other) noexcept {
   std::swap(ledger_, other.ledger_);
 }
 
+Buffer make_buffer(std::size_t bytes, Category category, MemoryLedger& ledger, Device* device) {
+  return device != nullptr ? Buffer(bytes, category, ledger, *device) : Buffer(bytes, category, ledger);
+}
+
 }  // namespace psring

@@ -69,4 +69,7 @@ class Buffer {
   MemoryLedger* ledger_ = nullptr;
 };
 
+/// Returns a buffer in the device's memory, or in the host's if `device` is null.
+Buffer make_buffer(std::size_t bytes, Category category, MemoryLedger& ledger, Device* device);
+
 }  // namespace psring

@@ -16,6 +16,9 @@ namespace psring::net {
 /// `send` copies payloads of at most this size if they cannot leave at once.
 inline constexpr std::size_t kCopiedBytes = 4096;
 
+/// While frames flow, `try_receive` looks for other events once in as many calls.
+inline constexpr std::size_t kCallsPerLook = 128;
+
 /// A way to reach some peers (ZeroMQ, TCP, shared memory). PollTransport drives its channels; a channel never waits.
 /// Belongs to one thread.
 class Channel {

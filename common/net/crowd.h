@@ -8,6 +8,9 @@
 
 namespace psring::net {
 
+inline constexpr std::size_t kMostStrangers = 1024;  ///< clients of a listener that have not proved the key yet
+inline constexpr int kAcceptsAtATime = 64;  ///< bounds one call, so that many clients do not stall the open links
+
 /// Chooses the connection that a listener turns away when too many of its clients have not proved the key yet: the
 /// oldest one of the origin (a process, or a host) that has the most. So an origin that opens many connections loses
 /// its own, and cannot push out the clients of other origins. `waiting`: oldest first. `origin_of` returns an optional

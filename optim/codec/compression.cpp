@@ -11,6 +11,7 @@
 #include <psring/optim/codec/codes.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/codec/power_sgd.h>
+#include <psring/optim/norm.h>
 
 namespace psring::optim {
 namespace {
@@ -208,11 +209,6 @@ class RandomK final : public HostCodec {
     if (!in.empty() && std::isnan(load<float>(in, 0))) return std::fill(out.begin(), out.end(), kNaN);
     std::fill(out.begin(), out.end(), 0.0F);
     for_each_place(out.size(), id, [&](std::size_t i, std::size_t place) { out[place] = load<float>(in, i); });
-  }
-  static bool all_finite(std::span<const float> values) {
-    std::uint32_t broken = 0;
-    for (const float value : values) broken |= is_finite(value) ? 0 : 1;
-    return broken == 0;
   }
   void for_each_place(std::size_t elements, const GradientId& id, const auto& body) const {
     const CounterRng rng = random_places(id);

@@ -2,18 +2,17 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <numeric>
 
 #include <psring/common/base/rng.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/spec.h>
+#include <psring/optim/codec/codes.h>
 #include <psring/optim/codec/power_sgd.h>
+#include <psring/optim/norm.h>
 
 namespace psring::optim {
 namespace {
-
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
 using Matrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
 using Columns = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic>;
@@ -25,10 +24,6 @@ Eigen::Map<const Matrix> matrix(std::span<const float> values, std::size_t rows,
 Eigen::Map<Matrix> matrix(std::span<float> values, std::size_t rows, std::size_t cols) {
   check(values.size() == rows * cols, "{} elements for a matrix of {} x {}", values.size(), rows, cols);
   return {values.data(), static_cast<Eigen::Index>(rows), static_cast<Eigen::Index>(cols)};
-}
-
-bool all_finite(std::span<const float> values) {
-  return std::ranges::all_of(values, [](float value) { return std::isfinite(value); });
 }
 
 }  // namespace

@@ -65,8 +65,6 @@ std::vector<std::size_t> HierCollective::awaited() const {
 
 namespace {
 
-constexpr Nanoseconds kCheck =
-    std::chrono::milliseconds(20);  ///< of waiting, then a rank checks whether its peers live
 /// The wait in one kind of inner group while the other kind has work in flight, too.
 constexpr Nanoseconds kTurn = std::chrono::milliseconds(1);
 /// Collectives in the inner groups at a time; the others are queued. With half of the operations that a rank may be
@@ -161,7 +159,7 @@ void HierProgress::wait_for(const HierTask& task) {
         since = checked = now;
         continue;
       }
-      if (now - checked >= kCheck) {
+      if (now - checked >= kPeerCheck) {
         checked = now;
         if (const Moved more = moved(); more != bytes) {
           bytes = more;
@@ -182,7 +180,7 @@ void HierProgress::rest(const HierTask& task, std::uint32_t seen) {
   bool near = reached_.between < reached_.down || reached_.finished < reached_.up;
   bool far = reached_.up < reached_.between;
   for (const auto& message : messages_) (message->waits_for_links() ? far : near) = true;
-  const Moment until = clock_.now() + (near && far ? kTurn : kCheck);
+  const Moment until = clock_.now() + (near && far ? kTurn : kPeerCheck);
   if (!far || (near && !task.waits_for_links())) return inner_.down->rest(seen, until);
   inner_.down->leave();
   inner_.links->rest(0, until);

@@ -13,7 +13,7 @@
 namespace psring::ring {
 namespace {
 
-constexpr Nanoseconds kTurn = std::chrono::milliseconds(20);
+constexpr Nanoseconds kPoll = std::chrono::milliseconds(20);
 constexpr Nanoseconds kLastWords = std::chrono::milliseconds(200);
 
 net::Peer worker(std::size_t rank) { return {net::Role::worker, static_cast<std::uint32_t>(rank)}; }
@@ -48,19 +48,12 @@ void LinkFailure::let_words_leave() {
   const Moment limit = clock_.now() + kLastWords;
   for (std::size_t errors = 0; words_in_flight() && clock_.now() < limit;) {
     try {
-      transport_.receive(clock_.now() + kTurn);
+      transport_.receive(clock_.now() + kPoll);
     } catch (const Error&) {  // other peers end, too; but a transport that keeps failing sends nothing more
       if (++errors > ranks_) return;
     }
   }
 }
-
-namespace {
-
-constexpr Nanoseconds kCheck =
-    std::chrono::milliseconds(20);  ///< of waiting, then a rank checks whether its peers live
-
-}  // namespace
 
 LinkEngine::LinkEngine(net::Transport& transport, std::size_t rank, std::size_t ranks, LinkOptions options)
     : transport_(transport),
@@ -77,7 +70,7 @@ LinkEngine::LinkEngine(net::Transport& transport, std::size_t rank, std::size_t 
                 [this] {
                   try {
                     advance_all();
-                    if (busy()) take_message(clock_.now() + kCheck);
+                    if (busy()) take_message(clock_.now() + kPeerCheck);
                   } catch (const Error& error) {
                     if (!failure_.told()) failure_.find(error);
                   }
@@ -159,8 +152,8 @@ void LinkEngine::advance_for(const LinkOperation& operation) {
   }
 }
 
-/// Probes the peer once for each kCheck without a message. The transport also returns before, without one: when bytes
-/// have left.
+/// Probes the peer once for each kPeerCheck without a message. The transport also returns before, without one: when
+/// bytes have left.
 void LinkEngine::wait_for(const LinkOperation& operation) {
   std::optional<Moment> since;
   Moment check_at{};
@@ -173,14 +166,14 @@ void LinkEngine::wait_for(const LinkOperation& operation) {
       const Moment now = clock_.now();
       if (!since) {
         since = now;
-        check_at = now + kCheck;
+        check_at = now + kPeerCheck;
       }
       if (take_message(check_at)) {
         since = std::nullopt;
         continue;
       }
       if (clock_.now() < check_at) continue;
-      check_at = clock_.now() + kCheck;
+      check_at = clock_.now() + kPeerCheck;
       if (options_.group.check) options_.group.check();
       operation.probe();
     } catch (const Error& error) {

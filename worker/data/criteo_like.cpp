@@ -7,6 +7,7 @@
 
 #include <psring/common/base/text/error.h>
 #include <psring/worker/data/criteo_like.h>
+#include <psring/worker/data/sampler.h>
 #include <psring/worker/model/test_metrics.h>
 
 namespace psring::worker {
@@ -16,10 +17,9 @@ constexpr double kExponent = 1.05;
 constexpr double kFewestValues = 10;
 constexpr double kMostValues = 1e6;
 constexpr std::size_t kRank = 4;
-constexpr std::size_t kMostSamples = std::size_t{1} << 32;
 
 /// Independent random streams: values of CounterRng's `tensor`. Features follow.
-enum Part : std::uint32_t { kInputs = 16, kIds = 17, kClicks = 18, kWeights = 19, kFeatures = 32 };
+enum ClickPart : std::uint32_t { kDense = 16, kIds = 17, kClicks = 18, kWeights = 19, kFeatures = 32 };
 
 CounterRng source(std::uint64_t seed, std::uint32_t part, std::size_t number) {
   return CounterRng({.seed = seed,
@@ -85,7 +85,7 @@ CriteoLike::CriteoLike(const CriteoLikeSpec& spec) : spec_(spec) {
 }
 
 void CriteoLike::inputs(std::size_t sample, std::span<float> out) const {
-  const CounterRng rng = source(spec_.seed, kInputs, sample);
+  const CounterRng rng = source(spec_.seed, kDense, sample);
   for (std::size_t d = 0; d < out.size(); ++d) out[d] = rng.normal(d);
 }
 

@@ -9,6 +9,7 @@
 #include <psring/worker/data/idx.h>
 #include <psring/worker/data/keyed/keyed_data.h>
 #include <psring/worker/data/make_dataset.h>
+#include <psring/worker/data/sampler.h>
 #include <psring/worker/data/synthetic.h>
 #include <psring/worker/data/text.h>
 
@@ -16,7 +17,6 @@ namespace psring::worker {
 namespace {
 
 constexpr const char* kFashionMnistFolder = "/usr/share/datasets/fashion-mnist";
-constexpr std::size_t kMostSamples = std::size_t{1} << 32;  // whose numbers a sampler shuffles
 constexpr const char* kCsvForm = "csv:FILE or csv:train=FILE,test=FILE";
 
 template <class... Args>

@@ -9,6 +9,8 @@
 
 namespace psring::worker {
 
+constexpr std::size_t kMostSamples = std::size_t{1} << 32;  ///< of a data set: their numbers have 32 bits
+
 /// Returns an unbiased permutation of 0 .. size - 1 by Fisher and Yates (Knuth, TAOCP 2, algorithm 3.4.2P): for i =
 /// size - 1 down to 1, i is swapped with j = w mod (i + 1), where w is the generator's next 32-bit word below the
 /// largest multiple of i + 1. Words at or above that multiple are skipped.

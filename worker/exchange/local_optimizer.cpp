@@ -20,10 +20,7 @@ LocalOptimizer::LocalOptimizer(const OptimizerPlan& plan, const Layout& layout, 
   check(owners == nullptr || owners->size() == layout.owners, "a layout for {} owners", layout.owners);
   if (device != nullptr)
     applier_ = planned(device) != nullptr ? planned(device)->make_applier() : optim::make_device_applier(*device);
-  const auto buffer = [&](std::size_t bytes) {
-    return device != nullptr ? Buffer(bytes, Category::optimizer, ledger, *device)
-                             : Buffer(bytes, Category::optimizer, ledger);
-  };
+  const auto buffer = [&](std::size_t bytes) { return make_buffer(bytes, Category::optimizer, ledger, device); };
   for (const UnitId unit : trained_) {
     const Range whole{0, owned(unit).size()};
     state_[unit] = optim::StateMemory(*plan.rule, whole.size(), buffer);

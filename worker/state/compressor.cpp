@@ -19,11 +19,6 @@ std::size_t most_elements(const std::vector<Compressor::Part>& parts) {
   return most;
 }
 
-Buffer make_buffer(std::size_t bytes, MemoryLedger& ledger, Device* device) {
-  return device != nullptr ? Buffer(bytes, Category::communication, ledger, *device)
-                           : Buffer(bytes, Category::communication, ledger);
-}
-
 }  // namespace
 
 Compressor::Compressor(const optim::Codec& codec, ErrorFeedback* feedback, const Layout& layout,
@@ -34,8 +29,8 @@ Compressor::Compressor(const optim::Codec& codec, ErrorFeedback* feedback, const
       seed_(seed),
       rank_(rank),
       feedback_(feedback),
-      encoded_(make_buffer(bytes_of(codec, parts), ledger, device)),
-      read_(make_buffer(most_elements(parts) * sizeof(float), ledger, device)),
+      encoded_(make_buffer(bytes_of(codec, parts), Category::communication, ledger, device)),
+      read_(make_buffer(most_elements(parts) * sizeof(float), Category::communication, ledger, device)),
       places_(layout.units.size()) {
   std::size_t offset = 0;
   for (const Part& part : parts) {

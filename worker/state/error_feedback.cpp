@@ -6,18 +6,10 @@
 #include <psring/worker/state/error_feedback.h>
 
 namespace psring::worker {
-namespace {
-
-Buffer make_buffer(std::size_t bytes, MemoryLedger& ledger, Device* device) {
-  return device != nullptr ? Buffer(bytes, Category::optimizer, ledger, *device)
-                           : Buffer(bytes, Category::optimizer, ledger);
-}
-
-}  // namespace
 
 ErrorFeedback::ErrorFeedback(const Layout& layout, MemoryLedger& ledger, Device* device)
     : layout_(layout), ledger_(ledger), device_(device) {
-  residual_[0] = make_buffer(layout.trained_elements() * sizeof(float), ledger, device);
+  residual_[0] = make_buffer(layout.trained_elements() * sizeof(float), Category::optimizer, ledger, device);
   std::size_t elements = 0;
   for (std::size_t unit = 0; unit < layout.units.size(); ++unit) {
     offsets_.push_back(elements);
@@ -28,7 +20,7 @@ ErrorFeedback::ErrorFeedback(const Layout& layout, MemoryLedger& ledger, Device*
 void ErrorFeedback::follow(std::function<optim::LossScaler()> scaler, bool skips) {
   scaler_ = std::move(scaler);
   if (!skips) return;
-  residual_[1] = make_buffer(residual_[0].size_bytes(), ledger_, device_);
+  residual_[1] = make_buffer(residual_[0].size_bytes(), Category::optimizer, ledger_, device_);
   if (device_ != nullptr) applier_ = optim::make_device_applier(*device_);
 }
 

@@ -18,9 +18,6 @@
 namespace psring::net {
 namespace {
 
-constexpr std::size_t kCallsPerLook = 128;  ///< try_receive checks the sockets once in this many calls while frames
-                                            ///< flow
-
 class ShmChannel final : public Channel {
  public:
   /// `listener`: empty on the connecting side.

@@ -12,11 +12,6 @@
 #include <psring/common/net/shm/unix_handshake.h>
 
 namespace psring::net {
-namespace {
-
-constexpr int kAcceptsAtATime = 64;  ///< bounds one call, so that many clients do not stall the open links
-
-}  // namespace
 
 void watch(const Fd& epoll, const Fd& fd, std::uint32_t events) {
   epoll_event event{};

@@ -27,7 +27,6 @@ namespace {
 
 /// Up to this number of sockets, trying each of them is quicker than asking epoll which of them is readable.
 constexpr std::size_t kFewStreams = 4;
-constexpr std::size_t kCallsPerLook = 128;  ///< try_receive asks epoll at least this often while frames flow
 constexpr Nanoseconds kLinger = std::chrono::seconds(1);
 
 std::uint64_t random_mark() {

@@ -11,8 +11,6 @@ namespace psring::net {
 namespace {
 
 /// The most sockets whose clients have not proved the key: a link of a large job has several (--streams).
-constexpr std::ptrdiff_t kMaxStrangers = 1024;
-constexpr int kAcceptsAtATime = 64;  ///< bounds one call, so that many clients do not stall the open links
 
 bool unproved(const TcpStranger& stranger) { return !stranger.proved(); }
 
@@ -71,7 +69,7 @@ void TcpListener::accept() {
 }
 
 void TcpListener::admit(Fd socket) {
-  if (std::count_if(strangers_.begin(), strangers_.end(), unproved) >= kMaxStrangers) {
+  if (std::count_if(strangers_.begin(), strangers_.end(), unproved) >= static_cast<std::ptrdiff_t>(kMostStrangers)) {
     strangers_.erase(most_crowding(strangers_, [](const TcpStranger& stranger) {
       return unproved(stranger) ? std::optional(origin_of(stranger.where())) : std::nullopt;
     }));

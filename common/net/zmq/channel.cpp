@@ -23,7 +23,6 @@ namespace psring::net {
 namespace {
 
 /// Limit of unfinished handshakes; see most_crowding.
-constexpr std::size_t kMaxStrangers = 1024;
 /// Limit of handshake frames and unknown frames per try_receive, so that strangers cannot block it.
 constexpr int kHandshakesPerTry = 64;
 constexpr int kLingerMs = 1000;
@@ -134,7 +133,7 @@ std::string ZmqChannelImpl::listen(const std::string& address) {
     use_curve_server(router.handle(), options_.key.server_keys(), *options_.authenticator);
   }
   gate_.emplace(context_, router, options_.refusals,
-                ZmqGate::Limits{.most = kMaxStrangers, .most_bytes = ZmqGate::kHandshakeBytes});
+                ZmqGate::Limits{.most = kMostStrangers, .most_bytes = ZmqGate::kHandshakeBytes});
   if (zmq_bind(router.handle(), address.c_str()) != 0)
     fail(ErrorKind::data, "cannot listen at {}: {}", address, zmq_strerror(errno));
   router_ = std::move(router);
@@ -271,7 +270,7 @@ void ZmqChannelImpl::advance_handshake(const ZmqFrame& frame) {
   const auto lane = std::make_shared<ZmqOutbox::Lane>(outbox_);
   send_frame(router_->handle(), frame.routing_id, lane, answer.header, answer.payload);
   if (answer.header.type != FrameType::challenge) return;
-  if (strangers_.size() >= kMaxStrangers)
+  if (strangers_.size() >= kMostStrangers)
     strangers_.erase(most_crowding(strangers_, [](const Stranger& other) { return std::optional(other.origin); }));
   strangers_.push_back(std::move(stranger));
 }

@@ -22,7 +22,7 @@ constexpr std::size_t kSentences = 20;  // the first of as many is in the test s
 constexpr double kPower = 0.75;
 
 /// Independent random streams: values of CounterRng's `tensor`.
-enum Part : std::uint32_t { kWindows = 25, kContexts = 26 };
+enum Stream : std::uint32_t { kWindows = 25, kContexts = 26 };
 
 /// The words of a text, and the distribution of negatives. Shared by both splits.
 struct Text {
@@ -126,7 +126,7 @@ class SkipGram final : public Dataset {
   }
 
  private:
-  CounterRng source(Part part, std::uint32_t number) const {
+  CounterRng source(Stream part, std::uint32_t number) const {
     return CounterRng({.seed = options_.seed,
                        .purpose = Purpose::synthetic,
                        .tensor = part,

@@ -11,15 +11,15 @@
 namespace psring::worker {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{1} << 20;
+constexpr std::size_t kReadBytes = std::size_t{1} << 20;
 constexpr std::size_t kMostLineBytes = std::size_t{1} << 26;
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 /// Calls each(text, first byte) for the pieces of a file's bytes [0, end).
 void for_each_piece(const InputFile& file, std::uint64_t end, auto&& each) {
-  std::string piece(std::min<std::uint64_t>(kPieceBytes, end), '\0');
+  std::string piece(std::min<std::uint64_t>(kReadBytes, end), '\0');
   for (std::uint64_t at = 0; at < end; at += piece.size()) {
-    piece.resize(std::min<std::uint64_t>(kPieceBytes, end - at));
+    piece.resize(std::min<std::uint64_t>(kReadBytes, end - at));
     file.read(at, std::as_writable_bytes(std::span(piece)));
     each(std::string_view(piece), at);
   }
