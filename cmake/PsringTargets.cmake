@@ -38,6 +38,9 @@ set(flags
   -ffp-contract=off -fno-math-errno -fno-trapping-math)
 target_compile_options(psring_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>"
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:$<IF:$<BOOL:$<TARGET_PROPERTY:PSRING_RARELY_RUN>>,-O1,-O3>>)
+if(CMAKE_UNITY_BUILD)  # sources that are compiled together look like one header to the compiler
+  target_compile_options(psring_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+endif()
 if(PSRING_SANITIZE)
   target_compile_options(psring_flags INTERFACE -fsanitize=${PSRING_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(psring_flags INTERFACE -fsanitize=${PSRING_SANITIZE})
@@ -71,10 +74,16 @@ function(psring_library name)
     target_link_libraries(psring_${name} PRIVATE $<BUILD_INTERFACE:${library}>)
   endforeach()
   set_target_properties(psring_${name} PROPERTIES PSRING_RARELY_RUN ${ARG_RARELY_RUN})
+  if(name MATCHES "^(bench|cli|view)$")  # sources there name their own things alike
+    set_target_properties(psring_${name} PROPERTIES UNITY_BUILD OFF)
+  endif()
 endfunction()
 
 # psring_rarely_run(worker role.cpp ...): the same for single sources of a library whose other sources run all the time.
 function(psring_rarely_run name)
+  if(CMAKE_UNITY_BUILD)
+    return()  # a source with options of its own is compiled alone
+  endif()
   set_source_files_properties(${ARGN} TARGET_DIRECTORY psring_${name} PROPERTIES
     COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)
 endfunction()

@@ -13,7 +13,7 @@ namespace {
 /// Elements that are accumulated at a time, so that the accumulator stays in the first-level cache.
 constexpr std::size_t kBlock = 1024;
 
-using Kind = ReduceOp::Kind;
+using OpKind = ReduceOp::Kind;
 
 /// Integers wrap round instead of overflowing.
 template <class T, class F>
@@ -171,7 +171,7 @@ void reduce_any(Sources from, Targets to, std::size_t count, Op op, double mean_
   }
 }
 
-struct Call {
+struct Reduction {
   Sources from;
   Targets to;
   std::size_t count;
@@ -180,7 +180,7 @@ struct Call {
 
 /// The cases of 2, 3 and 4 ranks: into all of them, or into one. Returns whether it was one of these.
 template <class T, class Op, class Finish>
-bool run_few(const Call& call, Op op, Finish finish) {
+bool run_few(const Reduction& call, Op op, Finish finish) {
   const auto run = [&]<std::size_t kSources>(std::integral_constant<std::size_t, kSources>) {
     if (call.from.size() != kSources) return false;
     if (call.to.size() == kSources)
@@ -196,7 +196,7 @@ bool run_few(const Call& call, Op op, Finish finish) {
 }
 
 template <class T, class Op>
-void run(const Call& call, Op op, bool mean = false) {
+void run(const Reduction& call, Op op, bool mean = false) {
   if constexpr (std::is_arithmetic_v<T>) {
     const auto with = [&](auto finish) { return run_few<T>(call, op, finish); };
     if (!mean && with([](T sum) { return sum; })) return;
@@ -209,34 +209,34 @@ void run(const Call& call, Op op, bool mean = false) {
 }
 
 template <class T>
-void run_numbers(Kind kind, const Call& call) {
+void run_numbers(OpKind kind, const Reduction& call) {
   switch (kind) {
-    case Kind::sum:
+    case OpKind::sum:
       return run<T>(call, Sum());
-    case Kind::mean:
+    case OpKind::mean:
       return run<T>(call, Sum(), true);
-    case Kind::product:
+    case OpKind::product:
       return run<T>(call, Product());
-    case Kind::min:
+    case OpKind::min:
       return run<T>(call, Min());
-    case Kind::max:
+    case OpKind::max:
       return run<T>(call, Max());
     default:
       break;
   }
   if constexpr (std::integral<T>) {
     switch (kind) {
-      case Kind::logical_and:
+      case OpKind::logical_and:
         return run<T>(call, LogicalAnd());
-      case Kind::logical_or:
+      case OpKind::logical_or:
         return run<T>(call, LogicalOr());
-      case Kind::logical_xor:
+      case OpKind::logical_xor:
         return run<T>(call, LogicalXor());
-      case Kind::bit_and:
+      case OpKind::bit_and:
         return run<T>(call, BitAnd());
-      case Kind::bit_or:
+      case OpKind::bit_or:
         return run<T>(call, BitOr());
-      case Kind::bit_xor:
+      case OpKind::bit_xor:
         return run<T>(call, BitXor());
       default:
         break;
@@ -254,24 +254,24 @@ template <class T>
 using Comparable = std::conditional_t<kIs16Bit<T>, Wide<T>, T>;
 
 template <class T>
-void run_located(Kind kind, const Call& call) {
+void run_located(OpKind kind, const Reduction& call) {
   using Element = Located<Comparable<T>>;
   static_assert(sizeof(Element) == 2 * sizeof(std::int64_t));
-  if (kind == Kind::maxloc)
+  if (kind == OpKind::maxloc)
     run<Element>(call, Locate<true>());
   else
     run<Element>(call, Locate<false>());
 }
 
 template <class T>
-void run_type(Kind kind, bool located, const Call& call) {
+void run_type(OpKind kind, bool located, const Reduction& call) {
   if (located)
     run_located<T>(kind, call);
   else
     run_numbers<T>(kind, call);
 }
 
-void run_own(const ReduceOp& op, ElementType type, const Call& call) {
+void run_own(const ReduceOp& op, ElementType type, const Reduction& call) {
   std::array<std::byte, 2 * sizeof(std::int64_t) * kBlock> sum;
   for (std::size_t begin = 0; begin < call.count; begin += kBlock) {
     const std::size_t size = std::min(kBlock, call.count - begin);
@@ -286,8 +286,8 @@ void run_own(const ReduceOp& op, ElementType type, const Call& call) {
 }  // namespace
 
 void reduce(const ReduceOp& op, ElementType type, Sources from, Targets to, std::size_t count, double mean_factor) {
-  const Call call{from, to, count, mean_factor};
-  if (op.kind() == Kind::own) return run_own(op, type, call);
+  const Reduction call{from, to, count, mean_factor};
+  if (op.kind() == OpKind::own) return run_own(op, type, call);
   switch (type.dtype) {
     case DType::f32:
       return run_type<float>(op.kind(), type.located, call);

@@ -14,8 +14,8 @@ namespace {
 
 constexpr std::size_t kBatches = 64;  ///< that the arena has room for; unused room takes no memory
 
-struct Memory {
-  explicit Memory(std::size_t bytes) : arena(bytes) {}
+struct RowMemory {
+  explicit RowMemory(std::size_t bytes) : arena(bytes) {}
 
   Arena arena;
   std::unique_ptr<TableClient> tables;
@@ -36,7 +36,7 @@ struct KvClient::State {
       : width(options.width),
         most_keys(options.most_keys),
         init(parse_row_init("KvClient: init", options.init)),
-        memory(std::make_shared<Memory>(arena_bytes(options))),
+        memory(std::make_shared<RowMemory>(arena_bytes(options))),
         member(job, net::Role::worker) {
     try {
       open();
@@ -61,8 +61,8 @@ struct KvClient::State {
   const std::size_t width;
   const std::size_t most_keys;
   const Init init;
-  std::uint64_t step = 0;                ///< pushes of this worker so far
-  const std::shared_ptr<Memory> memory;  ///< shared with the member: its links close first
+  std::uint64_t step = 0;                   ///< pushes of this worker so far
+  const std::shared_ptr<RowMemory> memory;  ///< shared with the member: its links close first
   Membership member;
 };
 

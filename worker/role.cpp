@@ -60,8 +60,8 @@ class OwnServer {
 };
 
 /// Everything that lives as long as the links of an epoch: memory that peers read and write, groups, and the events.
-struct Memory {
-  explicit Memory(std::shared_ptr<Arena>& of_pushes) : arena(of_pushes) {}
+struct EpochMemory {
+  explicit EpochMemory(std::shared_ptr<Arena>& of_pushes) : arena(of_pushes) {}
 
   std::optional<EventLog> event_log;  ///< empty if no events are recorded
   std::optional<LiveLog> live;        ///< empty without --live
@@ -93,7 +93,7 @@ std::vector<net::Member> servers_of(const Membership& member, const std::vector<
   return own;
 }
 
-net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Memory& memory,
+net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, EpochMemory& memory,
                                 const std::vector<net::Member>& servers) {
   const JobOptions& job = member.job();
   const bool also_workers = job.local_reduce || job.mesh().divides_model() || setup.strategy().row_servers;
@@ -111,7 +111,7 @@ net::Transport* link_to_servers(Membership& member, const TrainSetup& setup, Mem
   return transport;
 }
 
-void link_to_workers(Membership& member, const TrainSetup& setup, Memory& memory,
+void link_to_workers(Membership& member, const TrainSetup& setup, EpochMemory& memory,
                      const std::vector<net::Member>& workers) {
   const bool on_host = memory.device == nullptr || !setup.strategy().ring;  // samples that are scattered lie there
   const Mesh mesh = member.job().mesh();
@@ -217,7 +217,7 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   const JobOptions& job = member.job();
   TrainSetup& setup = life.setup;
   arena.reset();
-  const auto memory = std::make_shared<Memory>(arena);  // shared with the membership, whose links close last
+  const auto memory = std::make_shared<EpochMemory>(arena);  // shared with the membership, whose links close last
   member.keep(memory);
   Events& events = memory->events.emplace(member.clock());
   events.listen(life.metrics, Events::Wanted::reports);

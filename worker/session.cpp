@@ -19,7 +19,7 @@ std::vector<UnitSpec> one_vector(std::size_t elements) {
 }
 
 /// The memory that servers' answers are stored into and pushes leave from.
-struct Memory {
+struct VectorMemory {
   std::optional<Arena> arena;
   std::vector<Buffer> parameters;
   std::vector<Buffer> gradients;
@@ -67,7 +67,8 @@ struct Session::State {
   }
 
   Membership member;
-  const std::shared_ptr<Memory> memory = std::make_shared<Memory>();  ///< shared with the member: its links close first
+  /// Shared with the member: its links close first.
+  const std::shared_ptr<VectorMemory> memory = std::make_shared<VectorMemory>();
 };
 
 Session::Session(const RoleOptions& options, std::vector<UnitSpec> units)

@@ -46,9 +46,9 @@ struct Transcript {
   }
 };
 
-constexpr std::string_view kServer = "server";
-constexpr std::string_view kClient = "client";
-static_assert(kServer.size() == kClient.size());
+constexpr std::string_view kServerWord = "server";
+constexpr std::string_view kClientWord = "client";
+static_assert(kServerWord.size() == kClientWord.size());
 
 HandshakeFrame make_frame(FrameType type, const JobKey& key, Identity self, std::vector<std::byte> payload) {
   FrameHeader header;
@@ -113,9 +113,9 @@ HandshakeFrame ClientHandshake::on_challenge(const FrameHeader& header, std::spa
   Transcript transcript{nonce_, {}, self_, sender_of(header)};
   std::copy_n(payload.begin(), sizeof(Nonce), transcript.server_nonce.begin());
   if (header.job != key_.job_id() ||
-      !equal_in_constant_time(transcript.proof(key_, kServer), payload.subspan(sizeof(Nonce))))
+      !equal_in_constant_time(transcript.proof(key_, kServerWord), payload.subspan(sizeof(Nonce))))
     fail(ErrorKind::unauthorised, "{} at {} does not hold this job's key", to_string(server_), address_);
-  const Mac proof = transcript.proof(key_, kClient);
+  const Mac proof = transcript.proof(key_, kClientWord);
   server_nonce_ = transcript.server_nonce;
   server_identity_ = transcript.server;
   state_ = State::proved;
@@ -141,7 +141,7 @@ HandshakeFrame ServerHandshake::on_hello(const FrameHeader& header, std::span<co
   if (header.job != key_.job_id()) return refuse_key("another job: its key is not the one that we hold");
   client_ = sender_of(header);
   std::copy_n(payload.begin(), sizeof(Nonce), client_nonce_.begin());
-  const Mac proof = Transcript{client_nonce_, nonce_, client_, self_}.proof(key_, kServer);
+  const Mac proof = Transcript{client_nonce_, nonce_, client_, self_}.proof(key_, kServerWord);
   std::vector<std::byte> challenge(nonce_.begin(), nonce_.end());
   append(challenge, proof);
   state_ = State::challenged;
@@ -149,7 +149,7 @@ HandshakeFrame ServerHandshake::on_hello(const FrameHeader& header, std::span<co
 }
 
 HandshakeFrame ServerHandshake::on_proof(const FrameHeader& header, std::span<const std::byte> payload) {
-  const Mac expected = Transcript{client_nonce_, nonce_, client_, self_}.proof(key_, kClient);
+  const Mac expected = Transcript{client_nonce_, nonce_, client_, self_}.proof(key_, kClientWord);
   if (sender_of(header) != client_ || header.job != key_.job_id() || !equal_in_constant_time(expected, payload))
     return refuse_key("the proof of the job's key is wrong");
   state_ = State::open;

@@ -14,7 +14,7 @@
 namespace psring::optim {
 namespace {
 
-constexpr std::uint64_t kFormat = 1;
+constexpr std::uint64_t kShardFormat = 1;
 constexpr const char* kF32 = "f32";
 
 /// Returns the type of an array's elements.
@@ -121,7 +121,7 @@ class ShardWriter {
   }
 
   void finish(std::uint64_t step) {
-    const std::string index = Json{{"format", kFormat}, {"step", step}, {"segments", std::move(segments_)}}.dump();
+    const std::string index = Json{{"format", kShardFormat}, {"step", step}, {"segments", std::move(segments_)}}.dump();
     const Footer footer{index.size(), crc32c(bytes_of(index))};
     out_.write(bytes_of(index));
     out_.write(std::as_bytes(std::span(&footer, 1)));
@@ -177,9 +177,9 @@ void ShardFile::read_index() {
   const std::string context = path() + ": damaged: its index";
   try {
     const Json json = Json::parse(index);
-    if (json.at("format") != kFormat)
+    if (json.at("format") != kShardFormat)
       fail(ErrorKind::data, "{}: format {}, but this version of psring reads format {}", path(), json["format"].dump(),
-           kFormat);
+           kShardFormat);
     step_ = whole_number_at<std::uint64_t>(json, context, "step");
     for (const Json& entry : json.at("segments")) {
       const auto dtype = entry.at("dtype").get<std::string>();

@@ -15,7 +15,7 @@ void apply_elementwise(const Formula& formula, const RowRule::Rows& rows) {
   apply_formula<kRule>(formula, rows.values, rows.gradients, state, rows.values);
 }
 
-class Sgd final : public RowRule {
+class RowSgd final : public RowRule {
  public:
   const char* name() const override { return "sgd"; }
   std::size_t slots() const override { return 0; }
@@ -25,9 +25,9 @@ class Sgd final : public RowRule {
   }
 };
 
-class Adagrad final : public RowRule {
+class RowAdagrad final : public RowRule {
  public:
-  explicit Adagrad(double eps) : eps_(static_cast<float>(eps)) {}
+  explicit RowAdagrad(double eps) : eps_(static_cast<float>(eps)) {}
   const char* name() const override { return "adagrad"; }
   std::size_t slots() const override { return 1; }
   double default_lr() const override { return 0.01; }
@@ -74,9 +74,9 @@ class RowwiseAdagrad final : public RowRule {
   const float eps_;
 };
 
-class Adam final : public RowRule {
+class RowAdam final : public RowRule {
  public:
-  Adam(double beta1, double beta2, double eps) : beta1_(beta1), beta2_(beta2), eps_(eps) {}
+  RowAdam(double beta1, double beta2, double eps) : beta1_(beta1), beta2_(beta2), eps_(eps) {}
   const char* name() const override { return "adam"; }
   std::size_t slots() const override { return 2; }
   double default_lr() const override { return 1e-3; }
@@ -106,9 +106,9 @@ class Adam final : public RowRule {
   const double eps_;
 };
 
-class Ftrl final : public RowRule {
+class RowFtrl final : public RowRule {
  public:
-  Ftrl(double beta, double l1, double l2)
+  RowFtrl(double beta, double l1, double l2)
       : beta_(static_cast<float>(beta)), l1_(static_cast<float>(l1)), l2_(static_cast<float>(l2)) {}
   const char* name() const override { return "ftrl"; }
   std::size_t slots() const override { return 2; }
@@ -154,11 +154,11 @@ double fraction(const Spec& spec, const char* key, double fallback) {
 void register_builtin_row_rules(Registry<RowRule>& rules) {
   rules.add("sgd", "gradient descent", [](const Spec& spec) {
     spec.allow_only({});
-    return std::make_unique<Sgd>();
+    return std::make_unique<RowSgd>();
   });
   rules.add("adagrad", "Adagrad; eps=1e-10", [](const Spec& spec) {
     spec.allow_only({"eps"});
-    return std::make_unique<Adagrad>(at_least_zero(spec, "eps", 1e-10));
+    return std::make_unique<RowAdagrad>(at_least_zero(spec, "eps", 1e-10));
   });
   rules.add("rowwise-adagrad", "Adagrad with one state of a row; eps=1e-8", [](const Spec& spec) {
     spec.allow_only({"eps"});
@@ -166,13 +166,13 @@ void register_builtin_row_rules(Registry<RowRule>& rules) {
   });
   rules.add("adam", "Adam of the rows with a gradient; beta1=0.9 beta2=0.999 eps=1e-8", [](const Spec& spec) {
     spec.allow_only({"beta1", "beta2", "eps"});
-    return std::make_unique<Adam>(fraction(spec, "beta1", 0.9), fraction(spec, "beta2", 0.999),
-                                  at_least_zero(spec, "eps", 1e-8));
+    return std::make_unique<RowAdam>(fraction(spec, "beta1", 0.9), fraction(spec, "beta2", 0.999),
+                                     at_least_zero(spec, "eps", 1e-8));
   });
   rules.add("ftrl", "follow the regularized leader; beta=1 l1=0 l2=0", [](const Spec& spec) {
     spec.allow_only({"beta", "l1", "l2"});
-    return std::make_unique<Ftrl>(at_least_zero(spec, "beta", 1), at_least_zero(spec, "l1", 0),
-                                  at_least_zero(spec, "l2", 0));
+    return std::make_unique<RowFtrl>(at_least_zero(spec, "beta", 1), at_least_zero(spec, "l1", 0),
+                                     at_least_zero(spec, "l2", 0));
   });
 }
 

@@ -334,14 +334,14 @@ void TcpChannelImpl::tick() {
 /// TCP reset the connection, and the bytes in flight would be lost. No event reports acknowledgements, so this function
 /// polls.
 void TcpChannelImpl::linger() {
-  constexpr std::chrono::milliseconds kLook{1};
+  constexpr std::chrono::milliseconds kPause{1};
   const Moment deadline = SystemClock().now() + kLinger;
   const auto settled = [](const auto& link) { return link->settled(); };
   while (!std::all_of(links_.begin(), links_.end(), settled)) {
     const Moment now = SystemClock().now();
     if (now >= deadline) return;
     pollfd item{epoll_.get(), POLLIN, 0};
-    ::poll(&item, 1, kLook.count());
+    ::poll(&item, 1, kPause.count());
     look();
   }
 }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kRejected =
     ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
-constexpr int kWatched =
+constexpr int kEvents =
     ZMQ_EVENT_CONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED | kRejected;
 
 }  // namespace
@@ -26,7 +26,7 @@ ZmqMonitor::ZmqMonitor(void* context, const ZmqSocket& socket, const std::string
   const std::string address = "inproc://" + name;
   socket_.set(ZMQ_LINGER, 0);
   socket_.set(ZMQ_RCVHWM, 0);
-  const bool watched = zmq_socket_monitor(watched_, address.c_str(), kWatched) == 0 &&
+  const bool watched = zmq_socket_monitor(watched_, address.c_str(), kEvents) == 0 &&
                        zmq_connect(socket_.handle(), address.c_str()) == 0;
   check(watched, "ZeroMQ: cannot watch a socket: {}", zmq_strerror(errno));
 }

@@ -48,11 +48,11 @@ class OutputBuffer final : public std::streambuf {
 template <class T>
 concept Number = std::integral<T> && !std::same_as<T, bool>;
 
-/// Writer and Reader are two directions of the same list of fields (`fields` below). They do not use cereal's own
-/// string and container types, which resize to any size that the bytes claim.
-class Writer {
+/// ControlWriter and ControlReader are two directions of the same list of fields (`fields` below). They do not use
+/// cereal's own string and container types, which resize to any size that the bytes claim.
+class ControlWriter {
  public:
-  explicit Writer(std::ostream& out) : archive_(out) {}
+  explicit ControlWriter(std::ostream& out) : archive_(out) {}
 
   template <class... Ts>
   void operator()(const Ts&... values) {
@@ -92,9 +92,9 @@ class Writer {
   cereal::PortableBinaryOutputArchive archive_;
 };
 
-class Reader {
+class ControlReader {
  public:
-  explicit Reader(std::istream& in) : archive_(in) {}
+  explicit ControlReader(std::istream& in) : archive_(in) {}
 
   template <class... Ts>
   void operator()(Ts&... values) {
@@ -218,7 +218,7 @@ ControlMessage decode_other_version(int version, std::size_t type, std::span<con
   std::istream in(&buffer);
   std::string program = "another psring";
   try {
-    Reader reader(in);
+    ControlReader reader(in);
     if (version >= kFirstWithBuild && type == ControlMessage(control::Refused()).index()) {
       control::Refused refused;
       fields(reader, refused);
@@ -260,7 +260,7 @@ std::vector<std::byte> encode_control(const ControlMessage& message) {
   OutputBuffer buffer;
   buffer.bytes = {std::byte{kVersion}, static_cast<std::byte>(message.index())};
   std::ostream out(&buffer);
-  Writer writer(out);
+  ControlWriter writer(out);
   std::visit([&](const auto& m) { fields(writer, m); }, message);
   check(buffer.bytes.size() <= kMaxControlBytes, "control message '{}' of {} bytes, at most {} are allowed",
         name_of(message), buffer.bytes.size(), kMaxControlBytes);
@@ -277,7 +277,7 @@ ControlMessage decode_control(std::span<const std::byte> bytes) {
   InputBuffer buffer(bytes.subspan(2));
   std::istream in(&buffer);
   try {
-    Reader reader(in);
+    ControlReader reader(in);
     std::visit([&](auto& m) { fields(reader, m); }, message);
   } catch (const cereal::Exception&) {
     fail(ErrorKind::protocol, "control message '{}' is cut short", name_of(message));

@@ -13,7 +13,7 @@
 namespace psring {
 namespace {
 
-constexpr std::size_t kMostBytes = 16384;  // a path, an address and a key
+constexpr std::size_t kMostTextBytes = 16384;  // a path, an address and a key
 
 /// Throws unauthorised if an open file or folder is another user's, or open to other users.
 void check_private(int fd, const std::filesystem::path& path, mode_t type) {
@@ -97,7 +97,7 @@ std::optional<MeetingPoint> MeetingFolder::look() const {
   if (!file && (errno == ENOENT || errno == ESTALE)) return std::nullopt;
   if (!file) fail(ErrorKind::data, "--meeting: {}: {}", path.string(), std::strerror(errno));
   check_private(file.get(), path, S_IFREG);
-  std::string text(kMostBytes, '\0');
+  std::string text(kMostTextBytes, '\0');
   const ssize_t bytes = ::read(file.get(), text.data(), text.size());
   if (bytes < 0 && errno == ESTALE) return std::nullopt;
   if (bytes < 0) fail(ErrorKind::data, "--meeting: {}: {}", path.string(), std::strerror(errno));

@@ -17,8 +17,7 @@ namespace {
 constexpr std::size_t kOpenFiles = 256;
 constexpr const char* kJournal = "reports/appends";
 
-/// A line of the journal.
-struct Entry {
+struct JournalLine {
   std::string process;
   std::uint64_t number = 0;
   std::string name;
@@ -26,7 +25,7 @@ struct Entry {
   std::uintmax_t bytes = 0;
 };
 
-std::istream& operator>>(std::istream& in, Entry& entry) {
+std::istream& operator>>(std::istream& in, JournalLine& entry) {
   return in >> entry.process >> entry.number >> entry.name >> entry.begin >> entry.bytes;
 }
 
@@ -44,7 +43,7 @@ AppendedFiles::AppendedFiles(std::filesystem::path folder, bool goes_on) : folde
 }
 
 void AppendedFiles::undo_incomplete_append() {
-  Entry newest;
+  JournalLine newest;
   std::uint64_t number_before = 0;  // the previous append of the newest entry's process
   std::uintmax_t whole = 0;         // bytes of complete lines
   LineReader journal(folder_ / kJournal, LineReader::IfMissing::no_lines);
@@ -71,7 +70,7 @@ bool AppendedFiles::append_once(const std::string& process, std::uint64_t number
 
 std::uintmax_t AppendedFiles::size_before_appends(const std::string& name) const {
   std::istringstream journal(read_whole_if_present(folder_ / kJournal).value_or(""));
-  for (Entry entry; journal >> entry;)
+  for (JournalLine entry; journal >> entry;)
     if (entry.name == name) return entry.begin;
   return size_of(name);
 }
