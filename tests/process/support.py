@@ -1,8 +1,10 @@
 """What the tests of whole programs share: running them, finding their processes, and seeing that none is left."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -44,9 +46,11 @@ def arguments_of(pid):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A free port below those that the kernel hands out: a connection could get one of these before a process listens there."""
+    while True:
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("", random.SystemRandom().randrange(20000, 32000)))
+            return probe.getsockname()[1]
 
 
 def until(condition, what, limit=LIMIT):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -24,6 +23,7 @@ from torch import multiprocessing, nn
 
 import psring
 import psring.torch
+from ranks import free_port
 
 WORKERS = 2
 STEPS = 12
@@ -131,9 +131,7 @@ def fresh() -> Any:
 
 def workers(body: Callable[..., Any], *arguments: Any, size: int = WORKERS, killed: tuple[int, ...] = ()) -> list[Any]:
     """What `body(rank, *arguments)` returned at each worker, or the text of its exception."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         context = fresh()
         processes = [context.Process(target=_work, args=(rank, size, port, body, folder, arguments)) for rank in range(size)]
