@@ -1,12 +1,11 @@
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <map>
 #include <utility>
 
 #include <signal.h>
 #include <sys/eventfd.h>
 
+#include <psring/common/base/system/fd.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/proc/agent.h>
 #include <psring/common/proc/control/control_link.h>
@@ -22,7 +21,7 @@ class Agent {
       : options_(options),
         signals_(signals),
         clock_(clock),
-        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        wake_(make_eventfd()),
         cluster_(options.log_folder, clock, options.keep_logs),
         link_({.endpoint = options.endpoint,
                .role = net::Role::agent,
@@ -34,7 +33,6 @@ class Agent {
                .on_wait = options.on_notice,
                .stop_fd = signals.fd()},
               net::JobKey::load(options.key_file), clock) {
-    psring::check(static_cast<bool>(wake_), "cannot create an eventfd: {}", std::strerror(errno));
     link_.on_change([this] { ::eventfd_write(wake_.get(), 1); });
   }
   ~Agent() { link_.on_change({}); }

@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <cerrno>
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
 #include <stop_token>
 #include <thread>
@@ -48,13 +46,12 @@ class ControlLink::Impl {
         address_(to_string(resolve_endpoint("--rdzv-endpoint", options_.endpoint))),
         key_(key),
         clock_(clock),
-        wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+        wake_(make_eventfd()),
         member_({.hello = hello_of(options_),
                  .endpoint = options_.endpoint,
                  .join_timeout = options_.join_timeout,
                  .patient = options_.patient},
                 clock.now()) {
-    psring::check(static_cast<bool>(wake_), "cannot create an eventfd: {}", std::strerror(errno));
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
     std::unique_lock lock(mutex_);
     // No deadline is needed here: the link's thread keeps the join timeout.
