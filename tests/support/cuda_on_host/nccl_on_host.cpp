@@ -206,7 +206,7 @@ struct ncclOnHost {
 
   const World world;
   const std::size_t rank;
-  std::atomic<bool> aborted{false};
+  bool aborted = false;  ///< guarded by `aborting`
   std::atomic<int> queued{0};
   std::mutex mutex;
   std::vector<std::function<void()>> later;  ///< told, and not queued yet
@@ -335,8 +335,18 @@ void receive(const std::vector<Given>& pair, const Op& op) {
     std::copy(pair[0].data.begin(), pair[0].data.end(), static_cast<std::byte*>(op.to));
 }
 
-/// In the stream's thread: the ops of a group, whose order does not matter. What is aborted ends, undone.
+/// Communicators are aborted together: who sees that one is, sees it of all.
+std::mutex aborting;
+
+bool is_aborted(ncclComm_t comm) {
+  const std::scoped_lock lock(aborting);
+  return comm->aborted;
+}
+
+/// In the stream's thread: the ops of a group, whose order does not matter. What is aborted ends, undone, and gives
+/// nothing to the ranks that have not aborted theirs yet.
 void run(ncclComm_t comm, const std::vector<Meeting>& meetings) {
+  if (is_aborted(comm)) return;
   const World& world = comm->world;
   cuda_on_host::inside([&] {
     for (const auto& [op, place, key, who, all] : meetings) {
@@ -347,7 +357,7 @@ void run(ncclComm_t comm, const std::vector<Meeting>& meetings) {
   for (const auto& [op, place, key, who, all] : meetings) {
     for (std::size_t other = 0; other < all; ++other)
       while (!world.is_given(key, other)) {
-        if (comm->aborted) return;
+        if (is_aborted(comm)) return;
         std::this_thread::sleep_for(std::chrono::microseconds(20));
       }
     std::vector<Given> given;
@@ -472,7 +482,10 @@ ncclResult_t ncclGroupStart() {
 ncclResult_t ncclGroupEnd() {
   if (--group_depth > 0) return ncclInProgress;
   queue(std::exchange(group, {}));
-  for (ncclComm_t comm : aborted) comm->aborted = true;
+  {
+    const std::scoped_lock lock(aborting);
+    for (ncclComm_t comm : aborted) comm->aborted = true;
+  }
   for (ncclComm_t comm : std::exchange(aborted, {})) {
     while (comm->queued > 0) std::this_thread::yield();
     forget_registered(comm);
