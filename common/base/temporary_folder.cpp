@@ -2,6 +2,7 @@
 #include <system_error>
 
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <psring/common/base/temporary_folder.h>
 #include <psring/common/base/text/error.h>
@@ -20,9 +21,16 @@ TemporaryFolder::TemporaryFolder(const std::string& name) {
   path_ = path;
 }
 
-TemporaryFolder::~TemporaryFolder() {
+TemporaryFolder::~TemporaryFolder() { remove(); }
+
+/// Under another name first: who writes to the folder by its path does not find it then. A file whose name was looked
+/// up before may still come into it.
+void TemporaryFolder::remove() const noexcept {
+  constexpr int kMostTries = 100;
+  const std::string gone = path_.native() + "-removed";
+  const char* const left = ::rename(path_.c_str(), gone.c_str()) == 0 ? gone.c_str() : path_.c_str();
   std::error_code ignored;
-  fs::remove_all(path_, ignored);
+  for (int tries = 0; tries < kMostTries && ::access(left, F_OK) == 0; ++tries) fs::remove_all(left, ignored);
 }
 
 }  // namespace psring

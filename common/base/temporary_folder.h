@@ -15,6 +15,8 @@ class TemporaryFolder {
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
+  /// Removes the folder before the object's end, while other threads and processes may still write into it.
+  void remove() const noexcept;
 
  private:
   std::filesystem::path path_;

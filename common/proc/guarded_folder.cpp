@@ -1,7 +1,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -68,8 +67,7 @@ void GuardedFolder::watch() const {
       if (polled[2].revents != 0) polled[2].fd = -1;  // a terminal that has closed sends SIGHUP
       continue;
     }
-    std::error_code ignored;
-    std::filesystem::remove_all(folder_.path(), ignored);
+    folder_.remove();
     die_of(signalled ? static_cast<int>(info.ssi_signo) : SIGPIPE);
   }
 }

@@ -63,7 +63,8 @@ class Records(ProgramTest):
 
     def test_signal_in_the_last_step_of_a_run(self):
         """The run ends before its evaluation, and the next run does not begin."""
-        job = self.compare("--steps", 3, "--fault", "stop:worker:0@step=2")
+        # The last step takes long enough for the worker to hear of the signal.
+        job = self.compare("--steps", 3, "--fault", "stop:worker:0@step=2 slow:worker:0=300x")
         worker = until(lambda: self.process_of("role-worker", 0) or job.poll() is not None, "no worker")
         until(lambda: state_of(worker) == "T", "the worker did not stop")
         job.send_signal(signal.SIGINT)
