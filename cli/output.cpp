@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include <psring/cli/output.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/system/poll.h>
 #include <psring/common/base/system/standard_files.h>
 #include <psring/common/proc/signal_watch.h>
@@ -86,12 +87,12 @@ std::size_t Output::columns() const {
 void Output::settle() const {
   std::fflush(stdout);
   if (!real_) return;
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto is_read = [this] {
     int unread = 0;
     return waiting_ == 0 && ::ioctl(read_.get(), FIONREAD, &unread) == 0 && unread == 0;
   };
-  idle_.wait_for(lock, std::chrono::seconds(1), is_read);
+  idle_.wait_for(mutex_, std::chrono::seconds(1), is_read);
 }
 
 void Output::take(const char* text, std::size_t size) {
@@ -119,7 +120,7 @@ void Output::run() {
     if (!open && now >= patience_.load()) return;
     ::poll(polled, 2, open ? -1 : poll_milliseconds(now, patience_));
     if (polled[0].revents != 0) {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       const ssize_t size = ::read(read_.get(), piece.data(), piece.size());
       if (size > 0) take(piece.data(), readable ? static_cast<std::size_t>(size) : 0);
       if (size == 0) open = false;
@@ -131,7 +132,7 @@ void Output::run() {
       readable = false;
       queue_.clear();
     }
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     waiting_ = queue_.size();
     if (queue_.empty()) idle_.notify_all();
   }

@@ -1,14 +1,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/system/fd.h>
+#include <psring/common/base/system/mutex.h>
 
 namespace psring::cli {
 
@@ -52,9 +51,9 @@ class Output {
   std::size_t dropped_ = 0;
   std::atomic<std::size_t> waiting_ = 0;
   std::atomic<Moment> patience_ = kNever;  ///< when text that is not read is dropped, once no more is printed
-  int failure_ = 0;  ///< the errno of a write that failed; 0: none; while the thread runs, the thread's
-  mutable std::mutex mutex_;
-  mutable std::condition_variable idle_;
+  int failure_ = 0;      ///< the errno of a write that failed; 0: none; while the thread runs, the thread's
+  mutable Mutex mutex_;  ///< held while text is taken from read_ and counted in waiting_
+  mutable Condition idle_;
   std::jthread thread_;
 };
 

@@ -37,6 +37,7 @@ set(flags
   # No contraction into fused operations: the same expression gives the same bits wherever it is compiled.
   -ffp-contract=off -fno-math-errno -fno-trapping-math)
 target_compile_options(psring_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>"
+  $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:$<IF:$<BOOL:$<TARGET_PROPERTY:PSRING_RARELY_RUN>>,-O1,-O3>>)
 if(CMAKE_UNITY_BUILD)  # sources that are compiled together look like one header to the compiler
   target_compile_options(psring_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)

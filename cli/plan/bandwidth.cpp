@@ -2,12 +2,12 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
-#include <mutex>
 #include <vector>
 
 #include <psring/cli/plan/bandwidth.h>
 #include <psring/common/base/clock.h>
 #include <psring/common/base/parallel.h>
+#include <psring/common/base/system/mutex.h>
 
 namespace psring::cli {
 namespace {
@@ -26,7 +26,7 @@ double measure(std::size_t bytes, std::size_t threads) {
   const std::size_t half = bytes / 2;
   const SystemClock clock;
   const Moment end = clock.now() + std::chrono::milliseconds(50);
-  std::mutex mutex;
+  Mutex mutex;
   double sum = 0;
   team.for_slices(half, 4096, [&](Range range) {
     if (range.empty()) return;
@@ -40,7 +40,7 @@ double measure(std::size_t bytes, std::size_t threads) {
     } while (clock.now() < end);
     const auto median = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
     std::nth_element(rates.begin(), median, rates.end());
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     sum += *median;
   });
   return sum;

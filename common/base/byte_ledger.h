@@ -3,8 +3,9 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <string>
+
+#include <psring/common/base/system/mutex.h>
 
 namespace psring {
 
@@ -38,14 +39,14 @@ class ByteLedger {
   void add(Direction direction, const std::string& operation, const std::string& peer, std::uint64_t payload,
            std::uint64_t framing) {
     (direction == Direction::sent ? sent_ : received_).fetch_add(payload + framing, std::memory_order_relaxed);
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     counts_[{direction, operation, peer}] += {1, payload, framing};
   }
   /// All bytes so far, including framing.
   std::uint64_t sent_bytes() const { return sent_.load(std::memory_order_relaxed); }
   std::uint64_t received_bytes() const { return received_.load(std::memory_order_relaxed); }
   std::map<Key, ByteCount> snapshot() const {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     return counts_;
   }
   /// The sum over peers of one operation.
@@ -59,8 +60,8 @@ class ByteLedger {
  private:
   std::atomic<std::uint64_t> sent_{0};
   std::atomic<std::uint64_t> received_{0};
-  mutable std::mutex mutex_;
-  std::map<Key, ByteCount> counts_;
+  mutable Mutex mutex_;
+  std::map<Key, ByteCount> counts_ PSRING_GUARDED_BY(mutex_);
 };
 
 }  // namespace psring

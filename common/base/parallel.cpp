@@ -1,10 +1,10 @@
 #include <atomic>
 #include <exception>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include <psring/common/base/parallel.h>
+#include <psring/common/base/system/mutex.h>
 
 namespace psring {
 
@@ -16,8 +16,8 @@ struct Parallel::Team {
   std::atomic<std::size_t> round{0};
   std::atomic<std::size_t> running{0};
   std::atomic<bool> stopping{false};
-  std::mutex mutex;
-  std::exception_ptr error;
+  Mutex mutex;
+  std::exception_ptr error PSRING_GUARDED_BY(mutex);
   std::vector<std::jthread> helpers;
 
   Range slice(std::size_t index) const {
@@ -31,7 +31,7 @@ struct Parallel::Team {
     try {
       (*body)(own);
     } catch (...) {
-      const std::scoped_lock lock(mutex);
+      const MutexLock lock(mutex);
       if (!error) error = std::current_exception();
     }
   }
@@ -75,6 +75,7 @@ void Parallel::for_slices(std::size_t size, std::size_t grain, const std::functi
   team.round.notify_all();
   team.run(0);
   for (std::size_t left = team.running.load(); left != 0; left = team.running.load()) team.running.wait(left);
+  const MutexLock lock(team.mutex);
   if (team.error) std::rethrow_exception(std::exchange(team.error, nullptr));
 }
 

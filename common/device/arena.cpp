@@ -3,6 +3,7 @@
 #include <iterator>
 
 #include <psring/common/base/range.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/device/arena.h>
 
@@ -20,7 +21,7 @@ std::span<std::byte> Arena::allocate(std::size_t bytes) {
   std::size_t offset = 0;
   std::size_t dirty = 0;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     // Refuse anything larger than the arena first, so that rounding up cannot overflow.
     const std::size_t size = bytes > capacity_ ? bytes : round_up(bytes, kAlignment);
     const auto gap = std::find_if(gaps_.begin(), gaps_.end(), [&](const auto& g) { return g.second >= size; });
@@ -38,7 +39,7 @@ std::span<std::byte> Arena::allocate(std::size_t bytes) {
 
 void Arena::free(std::span<std::byte> span) noexcept {
   if (span.empty()) return;
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   auto begin = static_cast<std::size_t>(span.data() - base());
   std::size_t end = begin + round_up(span.size(), kAlignment);
   auto next = gaps_.lower_bound(begin);

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <span>
 
 #include <psring/common/base/system/fd.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/device/mapping.h>
 
 namespace psring {
@@ -48,10 +48,11 @@ class Arena {
   Fd file_;
   Mapping mapping_;
 
-  // Guarded by mutex_.
-  std::mutex mutex_;
-  std::map<std::size_t, std::size_t> gaps_;  ///< offset and size; no two gaps are adjacent
-  std::size_t touched_ = 0;                  ///< pages from this offset on were never handed out, and are zero
+  Mutex mutex_;
+  /// Offset and size; no two gaps are adjacent.
+  std::map<std::size_t, std::size_t> gaps_ PSRING_GUARDED_BY(mutex_);
+  /// Pages from this offset on were never handed out, and are zero.
+  std::size_t touched_ PSRING_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace psring

@@ -2,6 +2,7 @@
 #include <bit>
 #include <utility>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/net/block_pool.h>
 
 namespace psring::net {
@@ -14,7 +15,7 @@ std::shared_ptr<std::byte> BlockPool::take(std::size_t bytes) {
 }
 
 BlockPool::Block BlockPool::pop(std::size_t size) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::vector<Block>& blocks = free_[size];
   if (blocks.empty()) return nullptr;
   Block block = std::move(blocks.back());
@@ -23,7 +24,7 @@ BlockPool::Block BlockPool::pop(std::size_t size) {
 }
 
 void BlockPool::push(std::size_t size, Block block) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   free_[size].push_back(std::move(block));
 }
 

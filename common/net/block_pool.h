@@ -3,9 +3,10 @@
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <vector>
+
+#include <psring/common/base/system/mutex.h>
 
 namespace psring::net {
 
@@ -27,8 +28,8 @@ class BlockPool : public std::enable_shared_from_this<BlockPool> {
   Block pop(std::size_t size);
   void push(std::size_t size, Block block);
 
-  std::mutex mutex_;
-  std::map<std::size_t, std::vector<Block>> free_;  ///< guarded by mutex_
+  Mutex mutex_;
+  std::map<std::size_t, std::vector<Block>> free_ PSRING_GUARDED_BY(mutex_);
 };
 
 }  // namespace psring::net

@@ -17,6 +17,7 @@
 #include <sys/eventfd.h>
 
 #include <psring/common/base/system/fd.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/net/link_shaping.h>
 
@@ -65,7 +66,7 @@ class ShapedChannel final : public Channel {
   ~ShapedChannel() override;
 
   bool reaches(Peer peer) const override {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     return inner_->reaches(peer);
   }
   void send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) override;
@@ -74,13 +75,15 @@ class ShapedChannel final : public Channel {
   int wait_fd() const override { return bell_.get(); }
   std::size_t in_flight_bytes(Peer peer) const override;
   bool leaves_in_order(Peer peer) const override {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     return inner_->leaves_in_order(peer);
   }
   std::size_t window_bytes() const override { return net::window_bytes(shaper_->link()); }
-  std::size_t framing_bytes(std::size_t payload_bytes) const override { return inner_->framing_bytes(payload_bytes); }
+  std::size_t framing_bytes(std::size_t payload_bytes) const override PSRING_UNCHECKED {  // constant
+    return inner_->framing_bytes(payload_bytes);
+  }
   std::string describe(Peer peer) const override {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     return fmt::format("{}, shaped to {}", inner_->describe(peer), to_string(shaper_->link()));
   }
 
@@ -100,12 +103,12 @@ class ShapedChannel final : public Channel {
   };
 
   void run(const std::stop_token& stop);
-  void depart(Moment now);
-  void hand_over(const Departure& frame);
-  bool receive();
-  void arrive(Moment now);
-  void add_error(const Error& error);
-  bool sleep(Moment until) const;
+  void depart(Moment now) PSRING_REQUIRES(mutex_);
+  void hand_over(const Departure& frame) PSRING_REQUIRES(mutex_);
+  bool receive() PSRING_REQUIRES(mutex_);
+  void arrive(Moment now) PSRING_REQUIRES(mutex_);
+  void add_error(const Error& error) PSRING_REQUIRES(mutex_);
+  bool sleep(Moment until) const PSRING_UNCHECKED;  // the descriptors are constant
 
   // Constant after construction.
   const std::shared_ptr<LinkShaper> shaper_;  ///< shared with the process's other channels
@@ -113,14 +116,13 @@ class ShapedChannel final : public Channel {
   const Fd kick_ = make_eventfd();  ///< wakes the channel's thread
   const Fd bell_ = make_eventfd();  ///< wakes the caller
 
-  // Guarded by mutex_. The inner channel belongs to the thread that holds the lock.
-  mutable std::mutex mutex_;
-  std::unique_ptr<Channel> inner_;
-  std::deque<Departure> departures_;  ///< ordered by start time
-  std::map<Peer, std::size_t> waiting_bytes_;
-  std::deque<Arrival> arrivals_;  ///< ordered by time
-  std::deque<Arrival> ready_;
-  bool left_ = false;
+  mutable Mutex mutex_;
+  const std::unique_ptr<Channel> inner_ PSRING_GUARDED_BY(mutex_);  ///< belongs to the thread that holds the lock
+  std::deque<Departure> departures_ PSRING_GUARDED_BY(mutex_);      ///< ordered by start time
+  std::map<Peer, std::size_t> waiting_bytes_ PSRING_GUARDED_BY(mutex_);
+  std::deque<Arrival> arrivals_ PSRING_GUARDED_BY(mutex_);  ///< ordered by time
+  std::deque<Arrival> ready_ PSRING_GUARDED_BY(mutex_);
+  bool left_ PSRING_GUARDED_BY(mutex_) = false;
 
   std::jthread thread_;
 };
@@ -134,7 +136,7 @@ ShapedChannel::~ShapedChannel() {
 }
 
 void ShapedChannel::send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!inner_->reaches(to)) fail(ErrorKind::peer_lost, "{}: the link is gone", to_string(to));
   const Moment start = shaper_->depart(payload.size() + framing_bytes(payload.size()), SystemClock().now());
   Departure& frame = departures_.emplace_back(Departure{start, to, header, payload, nullptr});
@@ -149,7 +151,7 @@ void ShapedChannel::send(Peer to, const FrameHeader& header, std::span<const std
 }
 
 std::optional<Message> ShapedChannel::try_receive() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (ready_.empty()) return std::nullopt;
   Arrival arrival = std::move(ready_.front());
   ready_.pop_front();
@@ -158,13 +160,13 @@ std::optional<Message> ShapedChannel::try_receive() {
 }
 
 bool ShapedChannel::arm() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   quieten(bell_);
   return !std::exchange(left_, false) && ready_.empty();
 }
 
 std::size_t ShapedChannel::in_flight_bytes(Peer peer) const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto waiting = waiting_bytes_.find(peer);
   return inner_->in_flight_bytes(peer) + (waiting == waiting_bytes_.end() ? 0 : waiting->second);
 }
@@ -176,7 +178,7 @@ void ShapedChannel::run(const std::stop_token& stop) {
     Moment next = kNever;
     bool quiet = false;
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       quieten(kick_);
       if (std::exchange(woken, false)) inner_->woken();
       depart(clock.now());
@@ -295,14 +297,14 @@ Nanoseconds LinkShaper::time_of(std::size_t bytes) const {
 }
 
 Moment LinkShaper::depart(std::size_t bytes, Moment now) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const Moment start = std::max(egress_free_, now);
   egress_free_ = start + time_of(bytes);
   return start;
 }
 
 Moment LinkShaper::arrive(std::size_t bytes, Moment now) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   ingress_free_ = std::max(ingress_free_, now + link_.delay) + time_of(bytes);
   return ingress_free_;
 }

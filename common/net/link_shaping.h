@@ -2,10 +2,10 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include <psring/common/base/clock.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/net/channel.h>
 
 namespace psring::net {
@@ -48,9 +48,9 @@ class LinkShaper {
 
  private:
   const LinkSpec link_;
-  std::mutex mutex_;
-  Moment egress_free_ = Moment::min();   ///< guarded by mutex_
-  Moment ingress_free_ = Moment::min();  ///< guarded by mutex_
+  Mutex mutex_;
+  Moment egress_free_ PSRING_GUARDED_BY(mutex_) = Moment::min();
+  Moment ingress_free_ PSRING_GUARDED_BY(mutex_) = Moment::min();
 };
 
 /// Wraps a channel so that its frames, payload and framing, take as long as on the shaped link; handshakes are not

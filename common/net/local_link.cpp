@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <psring/common/base/system/fd.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/net/local_link.h>
 
@@ -31,7 +32,7 @@ class LocalLink::End final : public Channel {
  public:
   End(LocalLink& link, Side side) : link_(link), me_(side), other_(side == kClient ? kServer : kClient) {}
   ~End() override {
-    const std::scoped_lock lock(link_.mutex_);
+    const MutexLock lock(link_.mutex_);
     peer_inbox().closed = true;
     peer_inbox().ring();
   }
@@ -40,7 +41,7 @@ class LocalLink::End final : public Channel {
 
   void send(Peer /*to*/, const FrameHeader& header, std::span<const std::byte> payload) override {
     Message message{header, payload, {}, nullptr};
-    const std::scoped_lock lock(link_.mutex_);
+    const MutexLock lock(link_.mutex_);
     const bool lent = link_.arena_ != nullptr && !payload.empty() && link_.arena_->contains(payload.data());
     if (!lent && !payload.empty() && payload.size() <= kCopiedBytes) {
       const auto copy = std::make_shared<const std::vector<std::byte>>(payload.begin(), payload.end());
@@ -53,7 +54,7 @@ class LocalLink::End final : public Channel {
   }
 
   std::optional<Message> try_receive() override {
-    const std::scoped_lock lock(link_.mutex_);
+    const MutexLock lock(link_.mutex_);
     if (inbox().messages.empty()) {
       if (inbox().closed && !std::exchange(lost_, true))
         fail(ErrorKind::peer_lost, "{} (in this process) has ended", to_string(link_.peers_[other_]));
@@ -65,15 +66,15 @@ class LocalLink::End final : public Channel {
   }
 
   bool arm() override {
-    const std::scoped_lock lock(link_.mutex_);
+    const MutexLock lock(link_.mutex_);
     if (!inbox().messages.empty() || (inbox().closed && !lost_)) return false;
     inbox().sleeps = true;
     return true;
   }
-  int wait_fd() const override { return inbox().bell.get(); }
+  int wait_fd() const override { return bell(); }
   void woken() override {
     std::uint64_t rings = 0;
-    [[maybe_unused]] const ssize_t read = ::read(inbox().bell.get(), &rings, sizeof rings);
+    [[maybe_unused]] const ssize_t read = ::read(bell(), &rings, sizeof rings);
   }
 
   std::size_t in_flight_bytes(Peer /*peer*/) const override { return 0; }
@@ -82,10 +83,11 @@ class LocalLink::End final : public Channel {
   std::string describe(Peer /*peer*/) const override { return "this process's own memory"; }
 
  private:
-  Inbox& inbox() const { return *link_.inboxes_[me_]; }
-  Inbox& peer_inbox() const { return *link_.inboxes_[other_]; }
+  Inbox& inbox() const PSRING_REQUIRES(link_.mutex_) { return *link_.inboxes_[me_]; }
+  Inbox& peer_inbox() const PSRING_REQUIRES(link_.mutex_) { return *link_.inboxes_[other_]; }
+  int bell() const { return link_.inboxes_[me_]->bell.get(); }
 
-  std::span<std::byte> reply_space(const FrameHeader& header) const {
+  std::span<std::byte> reply_space(const FrameHeader& header) const PSRING_REQUIRES(link_.mutex_) {
     if (!asks_for_values(header) || header.dest == 0 || link_.arena_ == nullptr) return {};
     return {link_.arena_->base() + (header.dest - 1), answered_elements(header) * size_bytes(header.dtype)};
   }
@@ -102,7 +104,7 @@ LocalLink::LocalLink(Peer client, Peer server, std::shared_ptr<LinkShaper> card)
 LocalLink::~LocalLink() = default;
 
 std::unique_ptr<Channel> LocalLink::client_end(Arena& arena) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   check(std::exchange(arena_, &arena) == nullptr, "{} has its end already", to_string(client()));
   return std::make_unique<End>(*this, kClient);
 }

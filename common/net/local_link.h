@@ -3,8 +3,8 @@
 #include <array>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/net/channel.h>
 #include <psring/common/net/link_shaping.h>
@@ -41,9 +41,9 @@ class LocalLink {
 
   const std::array<Peer, 2> peers_;
   const std::shared_ptr<LinkShaper> card_;  ///< shared by all links of the process
-  std::mutex mutex_;
-  Arena* arena_ = nullptr;                         ///< the client's arena; guarded by mutex_
-  std::array<std::unique_ptr<Inbox>, 2> inboxes_;  ///< their contents are guarded by mutex_
+  Mutex mutex_;
+  Arena* arena_ PSRING_GUARDED_BY(mutex_) = nullptr;  ///< the client's arena
+  std::array<std::unique_ptr<Inbox>, 2> inboxes_;     ///< their contents are guarded by mutex_
 };
 
 }  // namespace psring::net

@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/net/refusals.h>
 
 namespace psring::net {
@@ -11,7 +12,7 @@ Refusals::Refusals(std::string name, const Clock& clock, Say say)
     : name_(std::move(name)), clock_(clock), say_(std::move(say)) {}
 
 Refusals::~Refusals() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const Refusal why : {Refusal::wrong_key, Refusal::unfinished}) {
     const Count& count = counts_[static_cast<std::size_t>(why)];
     if (count.reported < count.total) report(why, count.next_line);
@@ -19,14 +20,14 @@ Refusals::~Refusals() {
 }
 
 void Refusals::add(Refusal why, std::uint64_t count) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   Count& all = counts_[static_cast<std::size_t>(why)];
   all.total += count;
   if (const Moment now = clock_.now(); now >= all.next_line) report(why, now);
 }
 
 std::uint64_t Refusals::total() const {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   return counts_[0].total + counts_[1].total;
 }
 

@@ -3,10 +3,10 @@
 #include <array>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 
 #include <psring/common/base/clock.h>
+#include <psring/common/base/system/mutex.h>
 
 namespace psring::net {
 
@@ -39,13 +39,13 @@ class Refusals {
     std::uint64_t reported = 0;
     Moment next_line = Moment::min();
   };
-  void report(Refusal why, Moment now);
+  void report(Refusal why, Moment now) PSRING_REQUIRES(mutex_);
 
   const std::string name_;
   const Clock& clock_;
   const Say say_;
-  mutable std::mutex mutex_;
-  std::array<Count, 2> counts_;  ///< by reason; guarded by mutex_
+  mutable Mutex mutex_;
+  std::array<Count, 2> counts_ PSRING_GUARDED_BY(mutex_);  ///< by reason
 };
 
 /// Counts refusals; `refusals` may be null.

@@ -9,6 +9,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/system/poll.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/proc/signal_watch.h>
@@ -57,12 +58,12 @@ SignalWatch::~SignalWatch() {
 }
 
 void SignalWatch::hold() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   effect_ = Effect::held;
 }
 
 std::optional<int> SignalWatch::take() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (held_.empty()) return std::nullopt;
   eventfd_t one = 0;
   ::eventfd_read(waiting_.get(), &one);
@@ -72,7 +73,7 @@ std::optional<int> SignalWatch::take() {
 }
 
 void SignalWatch::end() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   effect_ = Effect::held;
   receive();
   for (; !held_.empty(); held_.pop_front()) {
@@ -88,7 +89,7 @@ void SignalWatch::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     Moment until = kNever;
     {
-      const std::scoped_lock lock(mutex_);
+      const MutexLock lock(mutex_);
       receive();
       if (last_moment_ && clock_.now() >= *last_moment_) die_of(last_signal_);
       until = last_moment_.value_or(until);
@@ -98,7 +99,7 @@ void SignalWatch::run(const std::stop_token& stop) {
   }
 }
 
-/// Reads the signals that have come. REQUIRES: the mutex is locked.
+/// Reads the signals that have come.
 void SignalWatch::receive() {
   signalfd_siginfo info;
   while (::read(signals_.get(), &info, sizeof info) == sizeof info) {

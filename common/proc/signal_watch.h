@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -10,6 +9,7 @@
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/system/fd.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/proc/stop.h>
 
 namespace psring {
@@ -47,20 +47,21 @@ class SignalWatch {
 
  private:
   void run(const std::stop_token& stop);
-  void receive();
+  void receive() PSRING_REQUIRES(mutex_);
 
   sigset_t before_;
   Fd signals_;
   Fd waiting_;  ///< an eventfd: the number of held signals
   Fd wake_;     ///< an eventfd: ends the thread
   const SystemClock clock_;
-  std::mutex mutex_;  ///< guards the members below
-  Effect effect_;
-  bool over_ = false;  ///< after `end`
-  std::deque<int> held_;
-  net::StopRequests requests_;
-  int last_signal_ = 0;
-  std::optional<Moment> last_moment_;  ///< when the thread ends the process by `last_signal_`
+  Mutex mutex_;
+  Effect effect_ PSRING_GUARDED_BY(mutex_);
+  bool over_ PSRING_GUARDED_BY(mutex_) = false;  ///< after `end`
+  std::deque<int> held_ PSRING_GUARDED_BY(mutex_);
+  net::StopRequests requests_ PSRING_GUARDED_BY(mutex_);
+  int last_signal_ PSRING_GUARDED_BY(mutex_) = 0;
+  /// When the thread ends the process by `last_signal_`.
+  std::optional<Moment> last_moment_ PSRING_GUARDED_BY(mutex_);
   std::jthread thread_;
 };
 

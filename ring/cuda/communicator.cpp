@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/error.h>
 #include <psring/ring/cuda/communicator.h>
 
@@ -81,7 +82,7 @@ Communicator::~Communicator() {
 }
 
 ncclResult_t Communicator::state() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (aborted_) return ncclRemoteError;
   ncclResult_t result = ncclSuccess;
   const ncclResult_t asked = ncclCommGetAsyncError(handle_, &result);
@@ -104,7 +105,7 @@ void Communicator::settle(std::string_view name) {
 }
 
 void Communicator::register_memory(std::span<std::byte> piece) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (aborted_ || registered_.contains(piece.data())) return;
   void* handle = nullptr;
   require(ncclCommRegister(handle_, piece.data(), piece.size(), &handle), "ncclCommRegister", handle_);
@@ -113,7 +114,7 @@ void Communicator::register_memory(std::span<std::byte> piece) {
 
 void Communicator::call(std::string_view name, const std::function<void(ncclComm_t)>& body) {
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     if (!aborted_) {
       require(ncclGroupStart(), "ncclGroupStart");
       try {
@@ -135,12 +136,12 @@ std::optional<std::string> Communicator::failure() {
 }
 
 void Communicator::abort(std::span<Communicator* const> communicators) {
-  std::vector<std::unique_lock<std::mutex>> locks;
-  for (Communicator* const each : communicators) locks.emplace_back(each->mutex_);
+  for (Communicator* const each : communicators) each->mutex_.lock();
   ncclGroupStart();
   for (Communicator* const each : communicators)
     if (each->handle_ != nullptr && !std::exchange(each->aborted_, true)) ncclCommAbort(each->handle_);
   ncclGroupEnd();
+  for (Communicator* const each : communicators) each->mutex_.unlock();
 }
 
 }  // namespace psring::ring::cuda

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +12,7 @@
 #include <nccl.h>
 
 #include <psring/common/base/clock.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/ring/process_group.h>
 
 namespace psring::ring::cuda {
@@ -54,7 +54,7 @@ class Communicator {
   /// Aborts the operations in flight of all these communicators together; no communicator works afterwards. A single
   /// abort could wait for ever, because NCCL waits until the operations of the communicator have ended, and these may
   /// be queued behind operations of another communicator.
-  static void abort(std::span<Communicator* const> communicators);
+  static void abort(std::span<Communicator* const> communicators) PSRING_UNCHECKED;
 
  private:
   /// Returns once NCCL has finished its background work for the call.
@@ -62,10 +62,11 @@ class Communicator {
   ncclResult_t state();
 
   const Options options_;
-  std::mutex mutex_;  ///< one call of NCCL at a time
+  Mutex mutex_;  ///< one call of NCCL at a time
   ncclComm_t handle_ = nullptr;
-  bool aborted_ = false;
-  std::map<std::byte*, void*> registered_;  ///< NCCL's handle, by the first byte of the piece
+  bool aborted_ PSRING_GUARDED_BY(mutex_) = false;
+  /// NCCL's handle, by the first byte of the piece.
+  std::map<std::byte*, void*> registered_ PSRING_GUARDED_BY(mutex_);
 };
 
 }  // namespace psring::ring::cuda

@@ -1,6 +1,7 @@
 #include <chrono>
 #include <utility>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/ring/cuda/watchdog.h>
 
 namespace psring::ring::cuda {
@@ -30,24 +31,24 @@ Watchdog::~Watchdog() {
 void Watchdog::rethrow() const { throw Error(*error_); }
 
 void Watchdog::add(Communicator& communicator) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   communicators_.push_back(&communicator);
 }
 void Watchdog::remove(Communicator& communicator) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase(communicators_, &communicator);
 }
 
 void Watchdog::began(std::shared_ptr<const psring::cuda::Event> done, const Call& call, std::uint64_t number,
                      std::size_t rank) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   in_flight_.push_back({std::move(done), call, number, rank, SystemClock().now()});
 }
 
 void Watchdog::run(const std::stop_token& stop) {
   cudaSetDevice(gpu_);
-  std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, stop, kEvery, [&] { return stop.stop_requested(); })) {
+  MutexLock lock(mutex_);
+  while (!changed_.wait_for(mutex_, stop, kEvery, [&] { return stop.stop_requested(); })) {
     if (error_) continue;
     if (const auto error = look()) give_up(*error);
   }
@@ -94,7 +95,7 @@ void Watchdog::give_up(const Error& error) {
 }
 
 void Watchdog::give_up() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!error_) give_up(Error(ErrorKind::peer_lost, "a group of GPUs that was left before its end"));
 }
 

@@ -1,15 +1,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include <psring/common/base/clock.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/device/cuda/handles.h>
 #include <psring/common/device/device.h>
@@ -53,22 +52,22 @@ class Watchdog {
 
   void run(const std::stop_token& stop);
   /// Looks for an error.
-  std::optional<Error> look();
-  std::optional<Error> too_slow();
-  std::optional<Error> of_nccl();
-  void give_up(const Error& error);
+  std::optional<Error> look() PSRING_REQUIRES(mutex_);
+  std::optional<Error> too_slow() PSRING_REQUIRES(mutex_);
+  std::optional<Error> of_nccl() PSRING_REQUIRES(mutex_);
+  void give_up(const Error& error) PSRING_REQUIRES(mutex_);
   [[noreturn]] void rethrow() const;
 
   Device& device_;
   const GroupOptions options_;
   const int gpu_;
-  mutable std::mutex mutex_;
-  std::condition_variable_any changed_;
+  mutable Mutex mutex_;
+  StoppableCondition changed_;
   std::optional<Error> error_;       ///< written once
   std::atomic<bool> failed_{false};  ///< error_ is complete, and all threads may read it
-  std::vector<Communicator*> communicators_;
-  std::deque<InFlight> in_flight_;  ///< in the order of their calls
-  std::optional<Moment> nccl_failed_;
+  std::vector<Communicator*> communicators_ PSRING_GUARDED_BY(mutex_);
+  std::deque<InFlight> in_flight_ PSRING_GUARDED_BY(mutex_);  ///< in the order of their calls
+  std::optional<Moment> nccl_failed_ PSRING_GUARDED_BY(mutex_);
   std::jthread thread_;
 };
 

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/ring/link/thread.h>
 
 namespace psring::ring {
@@ -15,7 +16,7 @@ LinkThread::~LinkThread() {
   {
     ++wanted_;
     transport_.wake();
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     stop_ = true;
   }
   changed_.notify_all();
@@ -23,9 +24,12 @@ LinkThread::~LinkThread() {
 }
 
 void LinkThread::run() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return stop_ || (wanted_ == 0 && busy_()); });
+    changed_.wait(mutex_, [&] {
+      mutex_.is_held();
+      return stop_ || (wanted_ == 0 && busy_());
+    });
     if (stop_) return;
     work_();
   }

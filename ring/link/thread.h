@@ -1,11 +1,10 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/net/transport.h>
 
 namespace psring::ring {
@@ -33,7 +32,7 @@ class LinkThread {
         thread.changed_.notify_one();
       }
     };
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     const Leave leave{*this};  // under the lock: the thread cannot miss it between its look at `wanted_` and its sleep
     return body();
   }
@@ -44,10 +43,10 @@ class LinkThread {
   net::Transport& transport_;
   std::function<bool()> busy_;
   std::function<void()> work_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  Mutex mutex_;
+  Condition changed_;
   std::atomic<unsigned> wanted_{0};  ///< calls of the owner that want the lock
-  bool stop_ = false;                ///< guarded by mutex_
+  bool stop_ PSRING_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

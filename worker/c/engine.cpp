@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <immintrin.h>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/system/processors.h>
 #include <psring/ring/call.h>
 #include <psring/ring/inner_group.h>
@@ -27,27 +28,30 @@ constexpr unsigned kLinger = 100;  ///< times of kUnattended without a flight, t
 
 }  // namespace
 
-Engine::Enter::Enter(Engine& engine) : engine_(engine), lock_(engine.mutex_, std::defer_lock) { take(); }
+Engine::Enter::Enter(Engine& engine) : engine_(engine) { take(); }
 Engine::Enter::~Enter() { give(); }
 
 void Engine::Enter::take() {
   ++engine_.entering_;
   if (engine_.sleeps_locked_.load()) engine_.inner_->wake();
-  lock_.lock();
+  engine_.mutex_.lock();
   --engine_.entering_;
 }
 
 /// A leader that made way continues once no thread wants the lock.
 void Engine::Enter::give() {
   if (engine_.leading_) engine_.left_.notify_all();
-  lock_.unlock();
+  engine_.mutex_.unlock();
 }
 
-void Engine::Enter::follow(Moment until) {
-  std::unique_lock news(engine_.news_mutex_);
+void Engine::Enter::follow(Moment until) PSRING_UNCHECKED {
+  MutexLock news(engine_.news_mutex_);
   const std::uint64_t seen = engine_.news_;
   give();
-  engine_.told_.wait_until(news, until, [&] { return engine_.news_ != seen; });
+  engine_.told_.wait_until(engine_.news_mutex_, until, [&] {
+    engine_.news_mutex_.is_held();
+    return engine_.news_ != seen;
+  });
   news.unlock();
   take();
 }
@@ -166,7 +170,7 @@ bool Engine::wait(Flight& flight, Moment until) {
     if (leading_)
       enter.follow(until);
     else
-      lead(enter.lock(), until, going);
+      lead(until, going);
   }
   if (!flight.ended.load(std::memory_order_relaxed)) return false;
   if (flight.error) throw Error(*flight.error);
@@ -174,7 +178,7 @@ bool Engine::wait(Flight& flight, Moment until) {
 }
 
 template <class Going>
-void Engine::lead(std::unique_lock<std::mutex>& lock, Moment until, Going going) {
+void Engine::lead(Moment until, Going going) {
   struct Leading {
     Engine& engine;
     ~Leading() {
@@ -183,13 +187,13 @@ void Engine::lead(std::unique_lock<std::mutex>& lock, Moment until, Going going)
     }
   } const leading{*this};
   leading_ = true;
-  while (going()) lead_once(lock, until);
+  while (going()) lead_once(until);
 }
 
 /// Sleeps once until there is news, at most until the moment, and advances all flights.
-void Engine::lead_once(std::unique_lock<std::mutex>& lock, Moment until) {
+void Engine::lead_once(Moment until) {
   try {
-    rest(lock, std::min(until, clock_.now() + kCheck));
+    rest(std::min(until, clock_.now() + kCheck));
   } catch (const std::exception& error) {  // std::bad_alloc, too: this may be the engine's own thread
     latch(to_error(error));
   }
@@ -199,7 +203,7 @@ void Engine::lead_once(std::unique_lock<std::mutex>& lock, Moment until) {
 
 void Engine::tell_followers() noexcept {
   {
-    const std::scoped_lock lock(news_mutex_);
+    const MutexLock lock(news_mutex_);
     ++news_;
   }
   told_.notify_all();
@@ -207,9 +211,9 @@ void Engine::tell_followers() noexcept {
 
 /// In shared memory the leader sleeps without the lock; on links it sleeps in the transport, under the lock, and others
 /// wake it.
-void Engine::rest(std::unique_lock<std::mutex>& lock, Moment until) {
+void Engine::rest(Moment until) {
   if (inner_ == nullptr) {
-    left_.wait_until(lock, std::min(until, clock_.now() + kUnwatched));
+    left_.wait_until(mutex_, std::min(until, clock_.now() + kUnwatched));
     return;
   }
   const std::uint32_t seen = inner_->watch();
@@ -217,15 +221,20 @@ void Engine::rest(std::unique_lock<std::mutex>& lock, Moment until) {
   advance_all();
   if (flights_.size() != flights || flights_.empty()) return inner_->leave();
   if (inner_->arena() != nullptr) {
-    lock.unlock();
-    inner_->rest(seen, until);
-    lock.lock();
+    mutex_.unlock();
+    try {
+      inner_->rest(seen, until);
+    } catch (...) {
+      mutex_.lock();
+      throw;
+    }
+    mutex_.lock();
     return;
   }
   sleeps_locked_.store(true);
   if (entering_.load() == 0) inner_->rest(seen, until);
   sleeps_locked_.store(false);
-  if (entering_.load() > 0) left_.wait_for(lock, kUnwatched, [&] { return entering_.load() == 0; });
+  if (entering_.load() > 0) left_.wait_for(mutex_, kUnwatched, [&] { return entering_.load() == 0; });
 }
 
 void Engine::advance_all() {
@@ -284,20 +293,30 @@ void Engine::check() {
 }
 
 void Engine::run_background() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   unsigned quiet = 0;
   while (!stop_) {
     background_idle_ = quiet >= kLinger;
-    if (background_idle_) background_.wait(lock, [&] { return stop_ || !flights_.empty(); });
+    if (background_idle_)
+      background_.wait(mutex_, [&] {
+        mutex_.is_held();
+        return stop_ || !flights_.empty();
+      });
     background_idle_ = false;
     if (flights_.empty()) {
       ++quiet;
     } else {
       quiet = 0;
     }
-    background_.wait_for(lock, kUnattended, [&] { return stop_; });
-    const auto unattended = [&] { return !stop_ && !flights_.empty() && waiting_ == 0; };
-    if (!leading_ && unattended()) lead(lock, kNever, unattended);
+    background_.wait_for(mutex_, kUnattended, [&] {
+      mutex_.is_held();
+      return stop_;
+    });
+    const auto unattended = [&] {
+      mutex_.is_held();
+      return !stop_ && !flights_.empty() && waiting_ == 0;
+    };
+    if (!leading_ && unattended()) lead(kNever, unattended);
   }
 }
 

@@ -1,13 +1,11 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -16,6 +14,7 @@
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/patience.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/error.h>
 #include <psring/ring/element.h>
 #include <psring/ring/process_group.h>
@@ -104,30 +103,28 @@ class Engine {
 
  private:
   /// Takes the lock; a leader that sleeps under the lock makes way.
-  class Enter {
+  class PSRING_THREAD_SAFETY(scoped_lockable) Enter {
    public:
-    explicit Enter(Engine& engine);
-    ~Enter();
-    std::unique_lock<std::mutex>& lock() { return lock_; }
+    explicit Enter(Engine& engine) PSRING_THREAD_SAFETY(acquire_capability(engine.mutex_));
+    ~Enter() PSRING_THREAD_SAFETY(release_capability());
     /// Gives the lock away until the leader tells news, or until the moment.
     void follow(Moment until);
 
    private:
-    void take();
-    void give();
+    void take() PSRING_THREAD_SAFETY(acquire_capability(engine_.mutex_));
+    void give() PSRING_THREAD_SAFETY(release_capability(engine_.mutex_));
 
     Engine& engine_;
-    std::unique_lock<std::mutex> lock_;
   };
 
   bool spin(Flight& flight);
-  void advance_all();
+  void advance_all() PSRING_REQUIRES(mutex_);
   template <class Going>
-  void lead(std::unique_lock<std::mutex>& lock, Moment until, Going going);
-  void lead_once(std::unique_lock<std::mutex>& lock, Moment until);
-  void rest(std::unique_lock<std::mutex>& lock, Moment until);
-  void check_job();
-  void latch(const Error& error) noexcept;
+  void lead(Moment until, Going going) PSRING_REQUIRES(mutex_);
+  void lead_once(Moment until) PSRING_REQUIRES(mutex_);
+  void rest(Moment until) PSRING_REQUIRES(mutex_);
+  void check_job() PSRING_REQUIRES(mutex_);
+  void latch(const Error& error) noexcept PSRING_REQUIRES(mutex_);
   void tell_followers() noexcept;
   void run_background();
 
@@ -140,22 +137,21 @@ class Engine {
   Patience patience_;                       ///< of all threads
   std::atomic<unsigned> entering_{0};       ///< threads that want the lock
   std::atomic<bool> sleeps_locked_{false};  ///< the leader sleeps under the lock, until wake
-  std::mutex news_mutex_;                   ///< taken last
-  // Guarded by news_mutex_.
-  std::condition_variable told_;
-  std::uint64_t news_ = 0;  ///< how often flights have ended or a leader has stopped; only grows under mutex_, too
+  Mutex news_mutex_;                        ///< taken last
+  Condition told_;
+  /// How often flights have ended or a leader has stopped; only grows under mutex_, too.
+  std::uint64_t news_ PSRING_GUARDED_BY(news_mutex_) = 0;
 
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  std::condition_variable left_;        ///< a thread has given the lock away while another one leads
-  std::condition_variable background_;  ///< there are flights, or the engine stops
-  std::list<std::shared_ptr<Flight>> flights_;
-  std::optional<Error> error_;
-  Moment checked_{};
-  unsigned waiting_ = 0;  ///< threads in `wait`, the leader among them
-  bool leading_ = false;
-  bool background_idle_ = true;
-  bool stop_ = false;
+  Mutex mutex_;
+  Condition left_;        ///< a thread has given the lock away while another one leads
+  Condition background_;  ///< there are flights, or the engine stops
+  std::list<std::shared_ptr<Flight>> flights_ PSRING_GUARDED_BY(mutex_);
+  std::optional<Error> error_ PSRING_GUARDED_BY(mutex_);
+  Moment checked_ PSRING_GUARDED_BY(mutex_){};
+  unsigned waiting_ PSRING_GUARDED_BY(mutex_) = 0;  ///< threads in `wait`, the leader among them
+  bool leading_ PSRING_GUARDED_BY(mutex_) = false;
+  bool background_idle_ PSRING_GUARDED_BY(mutex_) = true;
+  bool stop_ PSRING_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

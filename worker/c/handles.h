@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include <psring/c.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/worker/c/job.h>
 #include <psring/worker/c/messages.h>
 #include <psring/worker/c/vector.h>
@@ -50,8 +50,8 @@ struct psring_job {
   std::shared_ptr<psring::c::Job> job;
   psring_group world;
   psring_vector vector;
-  std::mutex opening;  ///< guards `tables`
-  std::list<psring_table> tables;
+  psring::Mutex opening;
+  std::list<psring_table> tables PSRING_GUARDED_BY(opening);
 };
 
 struct psring_work {

@@ -7,6 +7,7 @@
 
 #include <unistd.h>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/proc/fault.h>
 #include <psring/common/proc/options/check.h>
@@ -79,7 +80,7 @@ Job::~Job() {
     member_.link().fail(error);
   }
   engine_.reset();
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   buffers_.clear();
 }
 
@@ -91,7 +92,7 @@ void Job::link_to_servers(const std::vector<net::Member>& servers) {
 }
 
 Vector& Job::open_vector(std::vector<UnitSpec> units) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (memory_->vector != nullptr) fail(ErrorKind::usage, "psring_vector_open: the job has a vector already");
   if (memory_->tables != nullptr) fail(ErrorKind::usage, "psring_vector_open: the job has tables: join a second job");
   memory_->vector = std::make_unique<Vector>(member_, *memory_->arena, std::move(units));
@@ -99,7 +100,7 @@ Vector& Job::open_vector(std::vector<UnitSpec> units) {
 }
 
 worker::TableClient& Job::open_tables() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (memory_->vector != nullptr) fail(ErrorKind::usage, "psring_table_open: the job has a vector: join a second job");
   if (memory_->tables == nullptr) memory_->tables = std::make_unique<worker::TableClient>(member_, *memory_->arena);
   return *memory_->tables;
@@ -116,7 +117,7 @@ void Job::require_own_process() const {
 }
 
 std::span<std::byte> Job::allocate(std::size_t bytes, Category category) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   Buffer buffer(std::max<std::size_t>(bytes, 1), category, member_.memory(), memory_->arena.get());
   const std::span<std::byte> memory = buffer.bytes();
   buffers_.emplace(memory.data(), std::move(buffer));
@@ -124,12 +125,12 @@ std::span<std::byte> Job::allocate(std::size_t bytes, Category category) {
 }
 
 void Job::release(void* memory) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (buffers_.erase(memory) == 0) fail(ErrorKind::usage, "psring_release: not memory of psring_allocate");
 }
 
 void Job::book(Category category, std::int64_t bytes) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::size_t& booked = booked_.at(static_cast<std::size_t>(category));
   if (bytes >= 0) {
     constexpr auto kMost = static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max());
@@ -174,7 +175,7 @@ void Job::require_member() const {
 }
 
 bool Job::leave(Moment until) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (left_) fail(ErrorKind::usage, "this worker has left the job");  // another thread's call
   try {
     left_ = leave_with_all(until);
@@ -213,7 +214,7 @@ bool Job::leave_with_all(Moment until) {
 }
 
 std::string Job::leaving() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (told_done_) return "all ranks have come; waiting for the coordinator to end the job";
   if (last_barrier_ == nullptr) return "waiting for the servers to take the gradients of rows";
   return engine_->doing(*last_barrier_);
@@ -226,7 +227,7 @@ void Job::abort(const std::string& reason) {
     member_.link().flush(member_.clock().now() + std::chrono::seconds(1));
   } catch (const Error&) {  // the coordinator has gone, or is slow: the job ends all the same
   }
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   member_.link().leave();
   end_vector();
 }

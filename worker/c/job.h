@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <span>
 #include <string>
@@ -16,6 +15,7 @@
 
 #include <psring/common/base/layout.h>
 #include <psring/common/base/memory_ledger.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/proc/role.h>
@@ -87,8 +87,8 @@ class Job {
 
  private:
   struct Memory;
-  bool leave_with_all(Moment until);
-  void end_vector();  ///< needs mutex_
+  bool leave_with_all(Moment until) PSRING_REQUIRES(mutex_);
+  void end_vector() PSRING_REQUIRES(mutex_);
   void link_to_servers(const std::vector<net::Member>& servers);
 
   const pid_t pid_;
@@ -96,13 +96,13 @@ class Job {
   const std::shared_ptr<Memory> memory_;  ///< shared with the membership, whose links close first
   std::unique_ptr<Engine> engine_;
   std::set<std::uint32_t> split_ids_;  ///< of all groups so far; guarded by the engine's lock
-  std::mutex mutex_;
+  Mutex mutex_;
   std::atomic<bool> left_{false};
-  // Guarded by mutex_.
-  std::map<void*, Buffer> buffers_;
-  std::array<std::size_t, kCategories> booked_{};  ///< by `book`
-  std::shared_ptr<Flight> last_barrier_;           ///< of `leave`; null until it is called, and after it
-  bool told_done_ = false;                         ///< by `leave`: it waits for the job's end only
+  std::map<void*, Buffer> buffers_ PSRING_GUARDED_BY(mutex_);
+  std::array<std::size_t, kCategories> booked_ PSRING_GUARDED_BY(mutex_){};  ///< by `book`
+  /// The barrier of `leave`; null until it is called, and after it.
+  std::shared_ptr<Flight> last_barrier_ PSRING_GUARDED_BY(mutex_);
+  bool told_done_ PSRING_GUARDED_BY(mutex_) = false;  ///< by `leave`: it waits for the job's end only
 };
 
 }  // namespace psring::c

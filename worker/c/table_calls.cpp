@@ -1,9 +1,9 @@
 // The C interface: the tables that the job's servers own.
-#include <mutex>
 #include <span>
 #include <string>
 
 #include <psring/c.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/worker/c/guard.h>
 #include <psring/worker/c/handles.h>
 #include <psring/worker/tables/table_setup.h>
@@ -97,7 +97,7 @@ psring_status psring_table_open(psring_job* job, const psring_table_options* opt
     psring::TableLayout layout = layout_of(whole(options, "psring_table_open: options"));
     TableClient& tables = job->job->open_tables();
     const std::size_t width = layout.width;
-    const std::scoped_lock lock(job->opening);
+    const psring::MutexLock lock(job->opening);
     const std::size_t number = tables.add(std::move(layout));
     *table = &job->tables.emplace_back(psring_table{job->job, &tables, number, width});
     return PSRING_OK;

@@ -7,6 +7,7 @@
 
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/pieces.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/net/layout_message.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/folder.h>
@@ -80,14 +81,14 @@ void Vector::make_compression() {
                       member_.memory());
 }
 
-std::span<float> Vector::values(std::size_t unit) { return buffer(values_, unit, Category::parameters); }
+std::span<float> Vector::values(std::size_t unit) { return buffer(&Vector::values_, unit, Category::parameters); }
 
-std::span<float> Vector::gradients(std::size_t unit) { return buffer(gradients_, unit, Category::gradients); }
+std::span<float> Vector::gradients(std::size_t unit) { return buffer(&Vector::gradients_, unit, Category::gradients); }
 
-std::span<float> Vector::buffer(std::vector<Buffer>& buffers, std::size_t unit, Category category) {
+std::span<float> Vector::buffer(std::vector<Buffer> Vector::*buffers, std::size_t unit, Category category) {
   check_unit(unit);
-  const std::scoped_lock lock(memory_mutex_);
-  Buffer& buffer = buffers[unit];
+  const MutexLock lock(memory_mutex_);
+  Buffer& buffer = (this->*buffers)[unit];
   if (buffer.size_bytes() == 0)
     buffer = Buffer(layout_.units[unit].elements * sizeof(float), category, member_.memory(), &arena_);
   return buffer.as<float>();
@@ -267,7 +268,7 @@ void Vector::finish() {
 }
 
 void Vector::end() {
-  const std::scoped_lock lock(checkpoints_mutex_);
+  const MutexLock lock(checkpoints_mutex_);
   checkpoints_.reset();
 }
 
@@ -310,7 +311,7 @@ void Vector::save(std::uint64_t version) {
     }
     if (member_.rank() != 0 || saved_ == version) return;
     client_->save(version, 0);
-    const std::scoped_lock lock(checkpoints_mutex_);
+    const MutexLock lock(checkpoints_mutex_);
     if (!checkpoints_) fail(ErrorKind::peer_lost, "the job has ended");
     checkpoints_->complete(version, {}, tensors());
     saved_ = version;

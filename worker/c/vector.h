@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -11,6 +10,7 @@
 #include <psring/common/base/clock.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/layout.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/proc/role.h>
@@ -99,7 +99,7 @@ class Vector {
   /// Have the servers taken the unit's last push?
   bool taken(std::size_t unit) const;
   /// The unit's buffer, which the first call makes.
-  std::span<float> buffer(std::vector<Buffer>& buffers, std::size_t unit, Category category);
+  std::span<float> buffer(std::vector<Buffer> Vector::*buffers, std::size_t unit, Category category);
   Elements target(std::size_t unit, float* memory);
   ConstElements pushed(std::size_t unit, std::uint64_t step, const float* memory);
   /// Throws usage if `agree` and `start` were not called.
@@ -119,14 +119,14 @@ class Vector {
   std::optional<worker::ErrorFeedback> feedback_;
   std::optional<worker::Compressor> compressor_;
 
-  std::mutex checkpoints_mutex_;  ///< taken last
-  /// Guarded by checkpoints_mutex_. Worker 0's, if the job saves any, until it has ended here.
-  std::optional<worker::RunCheckpoints> checkpoints_;
+  Mutex checkpoints_mutex_;  ///< taken last
+  /// Worker 0's, if the job saves any, until it has ended here.
+  std::optional<worker::RunCheckpoints> checkpoints_ PSRING_GUARDED_BY(checkpoints_mutex_);
 
-  std::mutex memory_mutex_;
-  // Guarded by memory_mutex_; a buffer stays where it is.
-  std::vector<Buffer> values_;
-  std::vector<Buffer> gradients_;
+  Mutex memory_mutex_;
+  // A buffer stays where it is.
+  std::vector<Buffer> values_ PSRING_GUARDED_BY(memory_mutex_);
+  std::vector<Buffer> gradients_ PSRING_GUARDED_BY(memory_mutex_);
 
   std::optional<worker::ServerAccess> servers_;
   worker::PsClient* client_ = nullptr;  ///< of servers_

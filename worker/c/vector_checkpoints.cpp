@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/error.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/worker/c/vector.h>
@@ -39,7 +40,7 @@ void Vector::begin_checkpoints() {
       fail(ErrorKind::data, "--resume {}: has {} tensors, this run's model {}", job.resume, more, tensors().size());
     first_step = saved.step();
   }
-  const std::scoped_lock lock(checkpoints_mutex_);
+  const MutexLock lock(checkpoints_mutex_);
   if (!job.checkpoint_folder().empty())
     checkpoints_.emplace(job, first_step, std::map<std::string, std::string>{{kRule, rule}});
 }

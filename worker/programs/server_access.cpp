@@ -2,6 +2,7 @@
 #include <chrono>
 #include <utility>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/worker/programs/server_access.h>
 
 namespace psring::worker {
@@ -38,6 +39,7 @@ bool ServerAccess::wait_until(const std::function<bool()>& done, Moment until) {
   while (true) {
     const Moment now = member_.clock().now();
     const bool is_done = locked([&] {
+      mutex_.is_held();
       client_.progress();
       if (done()) return true;
       if (now >= limit)
@@ -49,8 +51,8 @@ bool ServerAccess::wait_until(const std::function<bool()>& done, Moment until) {
     if (is_done) return true;
     if (now >= until) return false;
     if (entering_.load() == 0) continue;
-    std::unique_lock lock(mutex_);
-    entered_.wait_for(lock, 1ms, [&] { return entering_.load() == 0; });
+    MutexLock lock(mutex_);
+    entered_.wait_for(mutex_, 1ms, [&] { return entering_.load() == 0; });
   }
 }
 

@@ -1,13 +1,12 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <optional>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/layout.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/proc/role.h>
@@ -26,13 +25,13 @@ class ServerAccess {
   ServerAccess(Membership& member, Layout layout, PsClient::Options options);
 
   /// REQUIRES: the caller is inside `locked`, or reads what never changes.
-  PsClient& client() { return client_; }
+  PsClient& client() PSRING_UNCHECKED { return client_; }
 
   /// Calls `body` under the lock. Latches its error, unless that is a usage error.
   template <class Body>
   auto locked(Body body) {
     if (++entering_ == 1) member_.links().transport().wake();
-    const std::unique_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     --entering_;
     entered_.notify_one();
     if (error_) throw Error(*error_);
@@ -47,15 +46,14 @@ class ServerAccess {
   bool wait_until(const std::function<bool()>& done, Moment until);
 
  private:
-  [[noreturn]] void latch(const Error& error);
+  [[noreturn]] void latch(const Error& error) PSRING_REQUIRES(mutex_);
 
   Membership& member_;
   std::atomic<unsigned> entering_{0};  ///< threads that want the lock
-  std::mutex mutex_;
-  // Guarded by mutex_.
-  std::condition_variable entered_;
-  std::optional<Error> error_;
-  PsClient client_;
+  Mutex mutex_;
+  Condition entered_;
+  std::optional<Error> error_ PSRING_GUARDED_BY(mutex_);
+  PsClient client_ PSRING_GUARDED_BY(mutex_);
 };
 
 }  // namespace psring::worker

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/net/layout_message.h>
 #include <psring/optim/rows/row_hash.h>
@@ -49,7 +50,7 @@ TableClient::TableClient(Membership& member, Arena& arena) : member_(member), ar
 }
 
 std::size_t TableClient::add(TableLayout layout) {
-  const std::scoped_lock lock(opening_);
+  const MutexLock lock(opening_);
   if (servers_) fail(ErrorKind::usage, "the tables have started: open table '{}' before", layout.name);
   if (layout.name.empty()) fail(ErrorKind::usage, "a table without a name");
   for (const TableLayout& other : layout_.tables)
@@ -66,7 +67,7 @@ std::size_t TableClient::add(TableLayout layout) {
 }
 
 std::uint64_t TableClient::start() {
-  const std::scoped_lock lock(opening_);
+  const MutexLock lock(opening_);
   if (started_) fail(ErrorKind::usage, "the tables were started already");
   if (layout_.tables.empty()) fail(ErrorKind::usage, "no table was opened");
   if (!servers_) {  // a start that failed before has latched its error

@@ -5,13 +5,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/layout.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/device/arena.h>
 #include <psring/common/device/buffer.h>
 #include <psring/common/proc/role.h>
@@ -104,7 +104,7 @@ class TableClient {
   Layout layout_;
   std::optional<ServerAccess> servers_;  ///< from `start` on
   std::optional<UnpairedRows> rows_;     ///< as well
-  std::mutex opening_;                   ///< guards `add` of tables and `start`
+  Mutex opening_;                        ///< guards `add` of tables and `start`
   std::atomic<bool> started_{false};     ///< `start` has returned
   // Guarded by the servers' lock.
   std::uint64_t step_ = 0;

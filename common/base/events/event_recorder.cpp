@@ -10,6 +10,7 @@
 
 #include <psring/common/base/crc32c.h>
 #include <psring/common/base/events/event_recorder.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/error.h>
 
 namespace psring {
@@ -33,14 +34,19 @@ class EventRecorder::Packing {
     record_.state = static_cast<std::uint8_t>(kind_of<What>());
     number(&EventRecord::step, head.step);
     visit_fields(*this, what);
+    recorder_.mutex_.is_held();
     recorder_.add(record_, is_wide_ ? &upper_ : nullptr);
   }
 
   void names(const UnitNames& what) {
+    recorder_.mutex_.is_held();
     record_.name = reinterpret_cast<std::uintptr_t>(&recorder_.units_.emplace_back(what));
     record_.size = static_cast<std::uint32_t>(std::min(what.names.size(), kMostNames));
   }
-  void name(const std::string& name) { this->name(std::string_view(*recorder_.names_.insert(name).first)); }
+  void name(const std::string& name) {
+    recorder_.mutex_.is_held();
+    this->name(std::string_view(*recorder_.names_.insert(name).first));
+  }
   void name(std::string_view name) {
     record_.name = reinterpret_cast<std::uintptr_t>(name.data());
     record_.name_size = static_cast<std::uint16_t>(std::min(name.size(), kMostTextBytes));
@@ -79,7 +85,7 @@ class EventRecorder::Packing {
 
 template <class What>
 void EventRecorder::pack(const EventHead& head, const What& what) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   Packing(*this).pack(head, what);
 }
 
@@ -118,13 +124,16 @@ void EventRecorder::add(const EventRecord& record, const EventRecord* upper) {
 
 void EventRecorder::deflate_for(Nanoseconds time, const std::stop_token& stop) {
   const auto until = std::chrono::steady_clock::now() + time;
-  const auto is_full = [this] { return blocks_.size() > 1 && parts_bytes_ < kMostBytes; };
+  const auto is_full = [this] {
+    mutex_.is_held();
+    return blocks_.size() > 1 && parts_bytes_ < kMostBytes;
+  };
   const auto wait = [&] {
-    std::unique_lock lock(mutex_);
-    return full_.wait_until(lock, stop, until, is_full);
+    MutexLock lock(mutex_);
+    return full_.wait_until(mutex_, stop, until, is_full);
   };
   while (wait()) {
-    const std::scoped_lock lock(deflating_);
+    const MutexLock lock(deflating_);
     deflate(1);
   }
 }
@@ -132,7 +141,7 @@ void EventRecorder::deflate_for(Nanoseconds time, const std::stop_token& stop) {
 void EventRecorder::deflate(std::size_t left) {
   std::deque<Block> blocks;
   {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     for (; blocks_.size() > left; blocks_.pop_front()) blocks.push_back(std::move(blocks_.front()));
     if (blocks_.empty() && dropped_ > 0) blocks.push_back({{}, std::exchange(dropped_, 0)});
   }
@@ -188,6 +197,7 @@ std::size_t EventRecorder::deflate_part(std::span<const EventRecord> records, st
   if (stream_ == 0) stream_ = static_cast<std::uint64_t>(end_);
   EventPartHead head{.stream = stream_, .base = end_, .dropped = dropped};
   const auto add = [&](EventRecord record) {
+    deflating_.is_held();
     const std::size_t kind = record.state & EventRecord::kKind;
     if (!is_report(kind)) {
       record.source = texts.number_of(std::bit_cast<std::source_location>(record.source));
@@ -220,18 +230,18 @@ std::size_t EventRecorder::deflate_part(std::span<const EventRecord> records, st
   head.size = static_cast<std::uint32_t>(size);
   std::memcpy(part.data(), &head, sizeof head);
   part.resize(sizeof head + size);
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   parts_bytes_ += part.size();
   parts_.push_back(std::move(part));
   return used;
 }
 
 std::vector<EventRecorder::Bytes> EventRecorder::take(const EventOrigin& origin) {
-  const std::scoped_lock lock(deflating_);
+  const MutexLock lock(deflating_);
   deflate(0);
   std::vector<Bytes> parts;
   {
-    const std::scoped_lock guard(mutex_);
+    const MutexLock guard(mutex_);
     parts.swap(parts_);
     parts_bytes_ = 0;
   }

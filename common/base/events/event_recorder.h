@@ -1,12 +1,10 @@
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <list>
-#include <mutex>
 #include <set>
 #include <span>
 #include <stop_token>
@@ -15,6 +13,7 @@
 
 #include <psring/common/base/events/event_format.h>
 #include <psring/common/base/events/events.h>
+#include <psring/common/base/system/mutex.h>
 
 namespace psring {
 
@@ -49,25 +48,27 @@ class EventRecorder final : public EventListener {
 
   template <class What>
   void pack(const EventHead& head, const What& what);
-  void add(const EventRecord& record, const EventRecord* upper);
-  /// Deflates the oldest blocks until `left` of them are left. REQUIRES: deflating_ is held.
-  void deflate(std::size_t left);
+  void add(const EventRecord& record, const EventRecord* upper) PSRING_REQUIRES(mutex_);
+  /// Deflates the oldest blocks until `left` of them are left.
+  void deflate(std::size_t left) PSRING_REQUIRES(deflating_);
   /// Deflates a part of the first records, and returns their number.
-  std::size_t deflate_part(std::span<const EventRecord> records, std::uint64_t dropped);
+  std::size_t deflate_part(std::span<const EventRecord> records, std::uint64_t dropped) PSRING_REQUIRES(deflating_);
 
-  std::mutex mutex_;  ///< guards the following members
-  std::condition_variable_any full_;
-  std::deque<Block> blocks_;
-  std::uint64_t dropped_ = 0;                 ///< since the last block
-  std::set<std::string, std::less<>> names_;  ///< of the work of devices: records have their addresses
-  std::list<UnitNames> units_;                ///< records have their addresses
-  std::vector<Bytes> parts_;                  ///< deflated; the fields of an origin are still missing in the heads
-  std::size_t parts_bytes_ = 0;
+  Mutex deflating_;                                         ///< taken before mutex_
+  std::uint64_t stream_ PSRING_GUARDED_BY(deflating_) = 0;  ///< marks the recorder: the time of its first event
+  std::int64_t end_ PSRING_GUARDED_BY(deflating_) = 0;      ///< of the last record that was deflated
+  /// Repeated in each part; its `name` is 0 before the first names.
+  EventRecord unit_names_ PSRING_GUARDED_BY(deflating_);
 
-  std::mutex deflating_;      ///< guards the following members; taken before mutex_
-  std::uint64_t stream_ = 0;  ///< marks the recorder: the time of its first event
-  std::int64_t end_ = 0;      ///< of the last record that was deflated
-  EventRecord unit_names_;    ///< repeated in each part; its `name` is 0 before the first names
+  Mutex mutex_;
+  StoppableCondition full_;
+  std::deque<Block> blocks_ PSRING_GUARDED_BY(mutex_);
+  std::uint64_t dropped_ PSRING_GUARDED_BY(mutex_) = 0;  ///< since the last block
+  /// The names of devices' work: records have their addresses.
+  std::set<std::string, std::less<>> names_ PSRING_GUARDED_BY(mutex_);
+  std::list<UnitNames> units_ PSRING_GUARDED_BY(mutex_);  ///< records have their addresses
+  std::vector<Bytes> parts_ PSRING_GUARDED_BY(mutex_);    ///< deflated; the fields of an origin are still missing
+  std::size_t parts_bytes_ PSRING_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace psring

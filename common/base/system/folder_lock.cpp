@@ -1,7 +1,6 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
-#include <mutex>
 #include <system_error>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include <psring/common/base/system/folder_lock.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/error.h>
 
 namespace psring {
@@ -24,19 +24,22 @@ constexpr int kRetryMs = 10;
 /// The folders that this process has open to lock them. A forked process inherits the descriptors, and would keep the
 /// locks when this one has ended: PyTorch's DataLoader leaves such processes for seconds. So it closes them at once.
 struct FolderLock::Open {
-  std::mutex mutex;
-  std::vector<FolderLock*> locks;
+  Mutex mutex;
+  std::vector<FolderLock*> locks PSRING_GUARDED_BY(mutex);
 
   static Open& of_process() {
     static Open& open = []() -> Open& {
-      ::pthread_atfork([] { of_process().mutex.lock(); }, [] { of_process().mutex.unlock(); },
+      ::pthread_atfork([] { of_process().take(); }, [] { of_process().give(); },
                        [] { of_process().leave_to_parent(); });
       return *new Open;  // never destroyed: a process may fork while it ends
     }();
     return open;
   }
 
-  void leave_to_parent() {
+  void take() PSRING_UNCHECKED { mutex.lock(); }
+  void give() PSRING_UNCHECKED { mutex.unlock(); }
+  /// In the forked process, which inherits the mutex as the fork took it.
+  void leave_to_parent() PSRING_UNCHECKED {
     for (FolderLock* lock : locks) lock->folder_ = Fd();
     locks.clear();
     mutex.unlock();
@@ -45,13 +48,13 @@ struct FolderLock::Open {
 
 FolderLock::Registration::Registration(FolderLock* added) : lock(added) {
   Open& open = Open::of_process();
-  const std::lock_guard guard(open.mutex);
+  const MutexLock guard(open.mutex);
   open.locks.push_back(lock);
 }
 
 FolderLock::Registration::~Registration() {
   Open& open = Open::of_process();
-  const std::lock_guard guard(open.mutex);
+  const MutexLock guard(open.mutex);
   std::erase(open.locks, lock);
 }
 

@@ -1,15 +1,14 @@
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/net/block_pool.h>
 #include <psring/common/net/sim/reliable.h>
@@ -33,7 +32,7 @@ class Reliable final : public ReliableTransport {
         self.changed_.notify_one();
       }
     };
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     const Leave leave{*this};  // destroyed before the lock: a keeper that reads wanted_ misses no notification
     return body();
   }
@@ -128,8 +127,8 @@ class Reliable final : public ReliableTransport {
   std::vector<Message> delivered_;
   std::deque<Error> found_;  ///< errors that the keeper found; each `receive` throws one
 
-  mutable std::mutex mutex_;  ///< guards all members above, if there is a keeper
-  mutable std::condition_variable changed_;
+  mutable Mutex mutex_;  ///< guards all members above, if there is a keeper
+  mutable Condition changed_;
   mutable std::atomic<unsigned> wanted_{0};
   std::atomic<bool> keeping_{false};
   std::atomic<bool> woken_{false};
@@ -260,9 +259,9 @@ bool Reliable::drain_links(Moment deadline) {
 
 /// The keeper's thread does the links' work while the owner makes no calls.
 void Reliable::keep() {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return stop_ || wanted_ == 0; });
+    changed_.wait(mutex_, [&] { return stop_ || wanted_ == 0; });
     if (stop_) return;
     keeping_ = true;
     try {

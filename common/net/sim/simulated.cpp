@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <deque>
 #include <exception>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include <semaphore.h>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/net/sim/simulated.h>
 #include <psring/common/net/sim/simulated_world.h>
@@ -31,46 +31,49 @@ class SimulatedNetwork::State {
   explicit State(const Options& options) : world_(options), turns_(options.peers.size()) {}
 
   Moment now() const {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     return world_.now();
   }
   const Clock& clock() const { return clock_; }
-  const Options& options() const { return world_.options(); }
-  ByteLedger& ledger(std::size_t place) { return world_.ledger(place); }
+  const Options& options() const PSRING_UNCHECKED { return world_.options(); }  // constant
+  ByteLedger& ledger(std::size_t place) {
+    const MutexLock lock(mutex_);
+    return world_.ledger(place);
+  }
   bool send(std::size_t from, std::size_t to, const FrameHeader& header, std::span<const std::byte> payload) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     return world_.send(from, to, header, payload);
   }
   std::size_t waiting_bytes(std::size_t from, std::size_t to) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     return world_.waiting_bytes(from, to);
   }
   std::size_t window_bytes(std::size_t from, std::size_t to) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     return world_.window_bytes(from, to);
   }
   std::optional<Message> receive(std::size_t place, Moment deadline);
   /// The peer that runs sleeps.
   void sleep_until(Moment moment);
   void wake(std::size_t place) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     world_.wake(place);
   }
   std::uint32_t incarnation(std::size_t place) const {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     return world_.incarnation(place);
   }
   bool dead(std::size_t place) const {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     return world_.dead(place);
   }
   void kill(std::size_t place, std::optional<Nanoseconds> returns_after) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     world_.kill(place, returns_after);
   }
 
   void start() {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     check(!running_, "a simulated network runs once");
     running_ = world_.next_to_run();
     turns_[*running_].release();
@@ -107,20 +110,20 @@ class SimulatedNetwork::State {
     sem_t begins_{};
   };
 
-  void wait_turn(std::unique_lock<std::mutex>& lock, std::size_t place);
+  void wait_turn(std::size_t place) PSRING_REQUIRES(mutex_);
 
   const OwnClock clock_{*this};
-  mutable std::mutex mutex_;
-  SimulatedWorld world_;                ///< guarded by mutex_
-  std::optional<std::size_t> running_;  ///< guarded by mutex_; the place whose thread has the baton
-  std::deque<Turn> turns_;              ///< by place; released when the thread gets the baton
+  mutable Mutex mutex_;
+  SimulatedWorld world_ PSRING_GUARDED_BY(mutex_);
+  std::optional<std::size_t> running_ PSRING_GUARDED_BY(mutex_);  ///< the place whose thread has the baton
+  std::deque<Turn> turns_;                                        ///< by place; released when the thread gets the baton
 };
 
 SimulatedNetwork::State::End SimulatedNetwork::State::end(std::size_t place) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const End end = world_.end(place);
   if (end == End::again) {
-    wait_turn(lock, place);
+    wait_turn(place);
   } else {
     running_ = world_.next_to_run();
     if (running_) turns_[*running_].release();
@@ -129,34 +132,34 @@ SimulatedNetwork::State::End SimulatedNetwork::State::end(std::size_t place) {
 }
 
 std::optional<Message> SimulatedNetwork::State::receive(std::size_t place, Moment deadline) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   if (!world_.has_news(place)) {
     world_.begin_wait(place, deadline);
-    wait_turn(lock, place);
+    wait_turn(place);
     world_.end_wait(place);
   }
   return world_.take(place);
 }
 
 void SimulatedNetwork::State::sleep_until(Moment moment) {
-  std::unique_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   check(running_.has_value(), "only a peer of the simulated network can sleep on its clock");
   const std::size_t place = *running_;
   if (!world_.begin_sleep(place, moment)) return;
-  wait_turn(lock, place);
+  wait_turn(place);
   world_.end_wait(place);
 }
 
 /// Hands the baton on, and returns once this thread has it again; returns at once if all peers have ended. The baton is
 /// handed over without the lock, because the next thread would only wait for the lock.
-void SimulatedNetwork::State::wait_turn(std::unique_lock<std::mutex>& lock, std::size_t place) {
+void SimulatedNetwork::State::wait_turn(std::size_t place) {
   running_ = world_.next_to_run();
   if (!running_ || *running_ == place) return;
   const std::size_t next = *running_;
-  lock.unlock();
+  mutex_.unlock();
   turns_[next].release();
   turns_[place].acquire();
-  lock.lock();
+  mutex_.lock();
 }
 
 class SimulatedNetwork::Endpoint final : public Transport {

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <zmq.h>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/system/poll.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/net/crowd.h>
@@ -85,7 +86,7 @@ void ZmqGate::note_wrong_key(int connection) { judge(connection, Verdict::wrong_
 void ZmqGate::judge(int connection, Verdict verdict) {
   const std::optional<std::uint64_t> cookie = cookie_of(connection);
   if (!cookie) return;  // the client has left
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   verdicts_[*cookie] = verdict;
 }
 
@@ -178,7 +179,7 @@ void ZmqGate::on_disconnected(int connection) {
 }
 
 std::optional<ZmqGate::Verdict> ZmqGate::verdict_of(const Stranger& stranger) {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   const auto found = verdicts_.find(stranger.cookie);
   return found == verdicts_.end() ? std::nullopt : std::optional(found->second);
 }
@@ -227,14 +228,14 @@ void ZmqGate::turn_away(Moment now) {
   flooding_.clear();
   while (!strangers_.empty() && strangers_.front().deadline <= now) turn_away(strangers_.begin());
   while (strangers_.size() > limits_.most) turn_away_of_most();
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   for (const std::uint64_t cookie : matched) verdicts_.erase(cookie);
 }
 
 /// ZeroMQ reports a connection before this code can judge it. So if a cookie belongs to no stranger for a whole round,
 /// that client has left.
 void ZmqGate::drop_stale_verdicts() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   std::erase_if(verdicts_, [this](const auto& verdict) { return unmatched_.contains(verdict.first); });
   unmatched_.clear();
   for (const auto& [cookie, verdict] : verdicts_) unmatched_.insert(cookie);

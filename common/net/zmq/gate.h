@@ -4,13 +4,13 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <thread>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/system/fd.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/net/refusals.h>
 #include <psring/common/net/zmq/socket.h>
 
@@ -87,9 +87,9 @@ class ZmqGate {
   std::uint64_t accepted_ = 0;
   std::uint64_t failed_proofs_ = 0;    ///< CURVE handshakes that failed by the key; their connections end next
   std::set<std::uint64_t> unmatched_;  ///< the cookies of verdicts_ at the end of the last round
-  std::mutex mutex_;
-  std::map<std::uint64_t, Verdict>
-      verdicts_;  ///< guarded by mutex_: by cookie, of sockets that may be strangers' still
+  Mutex mutex_;
+  /// By cookie, of sockets that may be strangers' still.
+  std::map<std::uint64_t, Verdict> verdicts_ PSRING_GUARDED_BY(mutex_);
   std::jthread thread_;
 };
 

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <condition_variable>
-#include <mutex>
 #include <stop_token>
 #include <thread>
 #include <utility>
@@ -9,6 +7,7 @@
 #include <unistd.h>
 
 #include <psring/common/base/system/fd.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/host.h>
 #include <psring/common/proc/control/control_link.h>
@@ -53,11 +52,13 @@ class ControlLink::Impl {
                  .patient = options_.patient},
                 clock.now()) {
     thread_ = std::jthread([this](const std::stop_token& stop) { run(stop); });
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     // No deadline is needed here: the link's thread keeps the join timeout.
     for (;;) {
-      news_.wait_for(lock, std::chrono::milliseconds(100),
-                     [&] { return member_.joined() || member_.error() || member_.has_reason_to_wait(); });
+      news_.wait_for(mutex_, std::chrono::milliseconds(100), [&] {
+        mutex_.is_held();
+        return member_.joined() || member_.error() || member_.has_reason_to_wait();
+      });
       const std::optional<std::string> reason = member_.take_reason_to_wait();
       if (member_.joined() || member_.error()) break;
       lock.unlock();
@@ -68,40 +69,40 @@ class ControlLink::Impl {
     if (member_.error()) throw Error(*member_.error());
   }
 
-  const control::Welcome& welcome() const { return member_.welcome(); }
+  const control::Welcome& welcome() const PSRING_UNCHECKED { return member_.welcome(); }  // constant once joined
 
   auto ask(auto&& question) const {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     return question(member_);
   }
   void tell(auto&& change) {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     change(member_);
     ::eventfd_write(wake_.get(), 1);
   }
 
   void check() {
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     member_.wait(clock_.now());
     member_.throw_if_broken();
   }
-  std::vector<Member> members(Moment deadline) const {
-    std::unique_lock lock(mutex_);
-    wait(lock, deadline, "the other members", [&] { return member_.members() || member_.broken(); });
+  std::vector<Member> members(Moment deadline) {
+    MutexLock lock(mutex_);
+    wait(deadline, "the other members", [](const auto& member) { return member.members() || member.broken(); });
     member_.throw_if_broken();
     return *member_.members();
   }
   void await_epoch(Moment deadline) {
-    std::unique_lock lock(mutex_);
-    wait(lock, deadline, "the members to regroup", [&] { return member_.broken(); });
+    MutexLock lock(mutex_);
+    wait(deadline, "the members to regroup", [](const auto& member) { return member.broken(); });
     if (member_.error()) throw Error(*member_.error());
     member_.enter_epoch();
   }
   bool may_begin(StopPoint point) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     auto turn = StepGate::Turn::wait;
-    wait(lock, Moment::max(), "the other workers to agree on a last step",
-         [&] { return member_.broken() || (turn = member_.ask(point)) != StepGate::Turn::wait; });
+    wait(Moment::max(), "the other workers to agree on a last step",
+         [&](auto& member) { return member.broken() || (turn = member.ask(point)) != StepGate::Turn::wait; });
     try {
       member_.throw_if_broken();
     } catch (const Error& error) {
@@ -110,37 +111,37 @@ class ControlLink::Impl {
     return turn == StepGate::Turn::go;
   }
   void flush(Moment deadline) {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     const std::uint64_t heartbeat = member_.outbox().next_heartbeat();
-    const auto arrived = [&] { return member_.outbox().acknowledged(heartbeat); };
+    const auto arrived = [&](const auto& member) { return member.outbox().acknowledged(heartbeat); };
     member_.watch().request_heartbeat();
     ::eventfd_write(wake_.get(), 1);
-    wait(lock, deadline, "the coordinator to handle the messages that were sent",
-         [&] { return arrived() || member_.gone(); });
-    if (!arrived() && !member_.complete()) throw Error(*member_.gone());
+    wait(deadline, "the coordinator to handle the messages that were sent",
+         [&](const auto& member) { return arrived(member) || member.gone(); });
+    if (!arrived(member_) && !member_.complete()) throw Error(*member_.gone());
   }
-  std::optional<Error> await_failure(Moment deadline) const {
-    std::unique_lock lock(mutex_);
-    news_.wait_until(lock, deadline, [&] { return member_.error().has_value(); });
+  std::optional<Error> await_failure(Moment deadline) {
+    MutexLock lock(mutex_);
+    wait_until(deadline, [](const auto& member) { return member.error().has_value(); });
     return member_.error();
   }
-  bool await_finish(Moment deadline) const {
-    std::unique_lock lock(mutex_);
-    const Moment until = std::min(deadline, clock_.now() + kFar);
-    news_.wait_until(lock, until, [&] { return member_.finished() || member_.broken(); });
+  bool await_finish(Moment deadline) {
+    MutexLock lock(mutex_);
+    wait_until(deadline, [](const auto& member) { return member.finished() || member.broken(); });
     if (member_.finished()) return true;
     member_.throw_if_broken();
     return false;
   }
   std::optional<Order> next_order(Moment deadline) {
-    std::unique_lock lock(mutex_);
-    if (deadline > clock_.now()) wait(lock, deadline, "orders", [&] { return member_.has_order() || member_.error(); });
+    MutexLock lock(mutex_);
+    if (deadline > clock_.now())
+      wait(deadline, "orders", [](const auto& member) { return member.has_order() || member.error(); });
     if (member_.error()) throw Error(*member_.error());
     return member_.take_order();
   }
 
   void on_change(std::function<void()> changed) {
-    const std::scoped_lock lock(changed_mutex_);
+    const MutexLock lock(changed_mutex_);
     changed_ = std::move(changed);
     if (changed_) changed_();
   }
@@ -152,10 +153,15 @@ class ControlLink::Impl {
   }
 
  private:
-  void wait(std::unique_lock<std::mutex>& lock, Moment deadline, std::string_view purpose, auto&& holds) const {
+  bool wait_until(Moment deadline, auto&& holds) PSRING_REQUIRES(mutex_) {
+    return news_.wait_until(mutex_, std::min(deadline, clock_.now() + kFar), [&] {
+      mutex_.is_held();
+      return holds(member_);
+    });
+  }
+  void wait(Moment deadline, std::string_view purpose, auto&& holds) PSRING_REQUIRES(mutex_) {
     const Moment start = clock_.now();
-    const Moment until = std::min(deadline, start + kFar);
-    if (!news_.wait_until(lock, until, holds))
+    if (!wait_until(deadline, holds))
       psring::fail(ErrorKind::timeout, "{}timed out after {:.1f} s waiting for {}", member_.prefix(),
                    seconds(clock_.now() - start), purpose);
   }
@@ -186,8 +192,8 @@ class ControlLink::Impl {
     const Moment planned = ask([](const ControlMember& member) { return member.watch().next_deadline(); });
     const bool joined = ask([](const ControlMember& member) { return member.joined(); });
     const bool stopped = socket.wait(wake_.get(), joined ? -1 : options_.stop_fd, clock_.now(), planned);
-    change([&] {
-      member_.watch().wake(planned, clock_.now());
+    change([&](ControlMember& member) {
+      member.watch().wake(planned, clock_.now());
       return false;
     });
     if (stopped) return lose(ErrorKind::timeout, "interrupted while joining");
@@ -197,18 +203,19 @@ class ControlLink::Impl {
     if (changes.refused)
       lose(ErrorKind::unauthorised,
            fmt::format("--rdzv-endpoint {}: the handshake failed: --key is not the coordinator's", options_.endpoint));
-    while (const auto bytes = socket.receive(buffer_)) change([&] { return member_.receive(*bytes, clock_.now()); });
+    while (const auto bytes = socket.receive(buffer_))
+      change([&](ControlMember& member) { return member.receive(*bytes, clock_.now()); });
     if (changes.closed) {
-      change([&] {
-        cut_off_ = member_.lose_connection(fmt::format("the coordinator ({}) closed the connection", options_.endpoint),
-                                           clock_.now());
+      change([&](ControlMember& member) {
+        cut_off_ = member.lose_connection(fmt::format("the coordinator ({}) closed the connection", options_.endpoint),
+                                          clock_.now());
         return !cut_off_;
       });
       if (cut_off_) return;
     }
     send_outgoing(socket);
-    change([&] {
-      const ControlMember::Look look = member_.look(clock_.now());
+    change([&](ControlMember& member) {
+      const ControlMember::Look look = member.look(clock_.now());
       cut_off_ = look.reconnect;
       return look.changed;
     });
@@ -216,16 +223,16 @@ class ControlLink::Impl {
 
   void send_outgoing(ControlSocket& socket) {
     std::vector<ControlOutbox::Bytes> outgoing;
-    change([&] {
-      outgoing = member_.take_outgoing(clock_.now(), received_bytes());
+    change([&](ControlMember& member) {
+      outgoing = member.take_outgoing(clock_.now(), received_bytes());
       return false;
     });
     for (const ControlOutbox::Bytes& bytes : outgoing) socket.send(bytes);
   }
 
   void lose(ErrorKind kind, const std::string& text) {
-    change([&] {
-      member_.lose(kind, text);
+    change([&](ControlMember& member) {
+      member.lose(kind, text);
       return true;
     });
   }
@@ -233,12 +240,12 @@ class ControlLink::Impl {
   void change(auto&& body) {
     bool changed = false;
     {
-      const std::scoped_lock lock(mutex_);
-      changed = body();
+      const MutexLock lock(mutex_);
+      changed = body(member_);
       news_.notify_all();
     }
     if (!changed) return;
-    const std::scoped_lock lock(changed_mutex_);
+    const MutexLock lock(changed_mutex_);
     if (changed_) changed_();
   }
   std::uint64_t received_bytes() const { return options_.bytes == nullptr ? 0 : options_.bytes->received_bytes(); }
@@ -258,12 +265,12 @@ class ControlLink::Impl {
   bool cut_off_ = false;  ///< the connection is lost, and a new one begins
   std::vector<std::byte> buffer_ = std::vector<std::byte>(kMaxControlBytes);
 
-  mutable std::mutex mutex_;
-  mutable std::condition_variable news_;
-  ControlMember member_;  ///< guarded by mutex_
+  mutable Mutex mutex_;
+  Condition news_;
+  ControlMember member_ PSRING_GUARDED_BY(mutex_);
 
-  std::mutex changed_mutex_;
-  std::function<void()> changed_;  ///< guarded by changed_mutex_
+  Mutex changed_mutex_;
+  std::function<void()> changed_ PSRING_GUARDED_BY(changed_mutex_);
 
   std::jthread thread_;
 };

@@ -1,6 +1,7 @@
 #include <chrono>
 #include <stop_token>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/proc/logs/event_log.h>
 #include <psring/common/proc/role.h>
 
@@ -15,7 +16,7 @@ void EventLog::finish() {
 }
 
 void EventLog::enter_epoch() {
-  const std::scoped_lock lock(mutex_);
+  const MutexLock lock(mutex_);
   send_parts();
   const net::Peer self = member_.self();
   file_ = fmt::format("events/{}-{}.events", to_string(self.role), self.rank);
@@ -34,7 +35,7 @@ void EventLog::run(const std::stop_token& stop) {
   for (bool stops = false; !stops;) {
     stops = stop.stop_requested();
     if (!stops) recorder_.deflate_for(std::chrono::seconds(1), stop);
-    const std::scoped_lock lock(mutex_);
+    const MutexLock lock(mutex_);
     send_parts();
   }
 }

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <mutex>
 #include <thread>
 
 #include <psring/common/base/events/event_recorder.h>
+#include <psring/common/base/system/mutex.h>
 
 namespace psring {
 
@@ -30,13 +30,13 @@ class EventLog {
  private:
   void run(const std::stop_token& stop);
   /// Sends the events recorded so far, but none while the coordinator is silent, so that the recorder's bound holds.
-  void send_parts();
+  void send_parts() PSRING_REQUIRES(mutex_);
 
   Membership& member_;
   EventRecorder recorder_;
-  std::mutex mutex_;  ///< guards file_ and origin_
-  std::string file_;  ///< "": no epoch has begun
-  EventOrigin origin_;
+  Mutex mutex_;
+  std::string file_ PSRING_GUARDED_BY(mutex_);  ///< "": no epoch has begun
+  EventOrigin origin_ PSRING_GUARDED_BY(mutex_);
   std::jthread thread_;  ///< the last member: it ends before the others
 };
 

@@ -1,6 +1,7 @@
 #include <chrono>
 #include <utility>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/json.h>
 #include <psring/common/proc/logs/live_log.h>
 #include <psring/common/proc/role.h>
@@ -51,8 +52,8 @@ void LiveLog::finish() {
 }
 
 void LiveLog::run(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
-  while (!stopped_.wait_for(lock, stop, std::chrono::seconds(1), [&] { return stop.stop_requested(); })) send(false);
+  MutexLock lock(mutex_);
+  while (!stopped_.wait_for(mutex_, stop, std::chrono::seconds(1), [&] { return stop.stop_requested(); })) send(false);
 }
 
 void LiveLog::send(bool is_last) {

@@ -1,12 +1,11 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
-#include <mutex>
 #include <thread>
 
 #include <psring/common/base/events/events.h>
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/system/shared_cell.h>
 
 namespace psring {
@@ -54,8 +53,8 @@ class LiveLog final : public ReportListener {
   Totals totals_;  ///< of the thread that trains
   SharedCell<Totals> shown_totals_;
 
-  std::mutex mutex_;
-  std::condition_variable_any stopped_;
+  Mutex mutex_;
+  StoppableCondition stopped_;
   std::jthread thread_;  ///< the last member: it ends before the others
 };
 

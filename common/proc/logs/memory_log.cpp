@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/json.h>
 #include <psring/common/proc/logs/memory_log.h>
 #include <psring/common/proc/role.h>
@@ -53,7 +54,7 @@ void MemoryLog::finish() {
 }
 
 void MemoryLog::run(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(mutex_);
   std::size_t most = 0;
   int looks = 0;
   do {
@@ -62,7 +63,7 @@ void MemoryLog::run(const std::stop_token& stop) {
     if (booked <= most && !due) continue;
     most = std::max(most, booked);
     append();
-  } while (!stopped_.wait_for(lock, stop, kLook, [&] { return stop.stop_requested(); }));
+  } while (!stopped_.wait_for(mutex_, stop, kLook, [&] { return stop.stop_requested(); }));
 }
 
 void MemoryLog::append() {

@@ -1,8 +1,8 @@
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
 #include <thread>
+
+#include <psring/common/base/system/mutex.h>
 
 namespace psring {
 
@@ -29,8 +29,8 @@ class MemoryLog {
   void append();
 
   Membership& member_;
-  std::mutex mutex_;
-  std::condition_variable_any stopped_;
+  Mutex mutex_;
+  StoppableCondition stopped_;
   std::jthread thread_;
 };
 
