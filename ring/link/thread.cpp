@@ -27,7 +27,7 @@ void LinkThread::run() {
   MutexLock lock(mutex_);
   for (;;) {
     changed_.wait(mutex_, [&] {
-      mutex_.is_held();
+      mutex_.assert_held();
       return stop_ || (wanted_ == 0 && busy_());
     });
     if (stop_) return;

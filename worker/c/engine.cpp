@@ -49,7 +49,7 @@ void Engine::Enter::follow(Moment until) PSRING_UNCHECKED {
   const std::uint64_t seen = engine_.news_;
   give();
   engine_.told_.wait_until(engine_.news_mutex_, until, [&] {
-    engine_.news_mutex_.is_held();
+    engine_.news_mutex_.assert_held();
     return engine_.news_ != seen;
   });
   news.unlock();
@@ -299,7 +299,7 @@ void Engine::run_background() {
     background_idle_ = quiet >= kLinger;
     if (background_idle_)
       background_.wait(mutex_, [&] {
-        mutex_.is_held();
+        mutex_.assert_held();
         return stop_ || !flights_.empty();
       });
     background_idle_ = false;
@@ -309,11 +309,11 @@ void Engine::run_background() {
       quiet = 0;
     }
     background_.wait_for(mutex_, kUnattended, [&] {
-      mutex_.is_held();
+      mutex_.assert_held();
       return stop_;
     });
     const auto unattended = [&] {
-      mutex_.is_held();
+      mutex_.assert_held();
       return !stop_ && !flights_.empty() && waiting_ == 0;
     };
     if (!leading_ && unattended()) lead(kNever, unattended);

@@ -39,7 +39,7 @@ bool ServerAccess::wait_until(const std::function<bool()>& done, Moment until) {
   while (true) {
     const Moment now = member_.clock().now();
     const bool is_done = locked([&] {
-      mutex_.is_held();
+      mutex_.assert_held();
       client_.progress();
       if (done()) return true;
       if (now >= limit)

@@ -34,17 +34,17 @@ class EventRecorder::Packing {
     record_.state = static_cast<std::uint8_t>(kind_of<What>());
     number(&EventRecord::step, head.step);
     visit_fields(*this, what);
-    recorder_.mutex_.is_held();
+    recorder_.mutex_.assert_held();
     recorder_.add(record_, is_wide_ ? &upper_ : nullptr);
   }
 
   void names(const UnitNames& what) {
-    recorder_.mutex_.is_held();
+    recorder_.mutex_.assert_held();
     record_.name = reinterpret_cast<std::uintptr_t>(&recorder_.units_.emplace_back(what));
     record_.size = static_cast<std::uint32_t>(std::min(what.names.size(), kMostNames));
   }
   void name(const std::string& name) {
-    recorder_.mutex_.is_held();
+    recorder_.mutex_.assert_held();
     this->name(std::string_view(*recorder_.names_.insert(name).first));
   }
   void name(std::string_view name) {
@@ -125,7 +125,7 @@ void EventRecorder::add(const EventRecord& record, const EventRecord* upper) {
 void EventRecorder::deflate_for(Nanoseconds time, const std::stop_token& stop) {
   const auto until = std::chrono::steady_clock::now() + time;
   const auto is_full = [this] {
-    mutex_.is_held();
+    mutex_.assert_held();
     return blocks_.size() > 1 && parts_bytes_ < kMostBytes;
   };
   const auto wait = [&] {
@@ -197,7 +197,7 @@ std::size_t EventRecorder::deflate_part(std::span<const EventRecord> records, st
   if (stream_ == 0) stream_ = static_cast<std::uint64_t>(end_);
   EventPartHead head{.stream = stream_, .base = end_, .dropped = dropped};
   const auto add = [&](EventRecord record) {
-    deflating_.is_held();
+    deflating_.assert_held();
     const std::size_t kind = record.state & EventRecord::kKind;
     if (!is_report(kind)) {
       record.source = texts.number_of(std::bit_cast<std::source_location>(record.source));

@@ -26,7 +26,7 @@ class PSRING_THREAD_SAFETY(capability("mutex")) Mutex {
   void lock() PSRING_THREAD_SAFETY(acquire_capability()) { mutex_.lock(); }
   void unlock() PSRING_THREAD_SAFETY(release_capability()) { mutex_.unlock(); }
   /// Tells the analysis that the caller has it: at the begin of a lambda that is called under the mutex.
-  void is_held() const PSRING_THREAD_SAFETY(assert_capability(this)) {}
+  void assert_held() const PSRING_THREAD_SAFETY(assert_capability(this)) {}
 
  private:
   friend class MutexLock;
@@ -51,7 +51,7 @@ class PSRING_THREAD_SAFETY(scoped_lockable) MutexLock {
 };
 
 /// A condition variable. Its waits take the mutex, which the caller holds, and then what those of the standard take. A
-/// predicate begins with Mutex::is_held.
+/// predicate begins with Mutex::assert_held.
 template <class Variable>
 class BasicCondition {
  public:

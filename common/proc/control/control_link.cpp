@@ -56,7 +56,7 @@ class ControlLink::Impl {
     // No deadline is needed here: the link's thread keeps the join timeout.
     for (;;) {
       news_.wait_for(mutex_, std::chrono::milliseconds(100), [&] {
-        mutex_.is_held();
+        mutex_.assert_held();
         return member_.joined() || member_.error() || member_.has_reason_to_wait();
       });
       const std::optional<std::string> reason = member_.take_reason_to_wait();
@@ -155,7 +155,7 @@ class ControlLink::Impl {
  private:
   bool wait_until(Moment deadline, auto&& holds) PSRING_REQUIRES(mutex_) {
     return news_.wait_until(mutex_, std::min(deadline, clock_.now() + kFar), [&] {
-      mutex_.is_held();
+      mutex_.assert_held();
       return holds(member_);
     });
   }
