@@ -7,7 +7,7 @@
 #include <psring/common/proc/job.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/optimizers.h>
-#include <psring/optim/rows/row_rule.h>
+#include <psring/optim/rows/table_rules.h>
 #include <psring/optim/schedule.h>
 #include <psring/server/aggregator.h>
 #include <psring/server/shard.h>
@@ -34,7 +34,7 @@ class JobShard {
   const std::unique_ptr<optim::Codec> codec_;
   const std::unique_ptr<optim::Optimizer> optimizer_;
   const std::unique_ptr<optim::Schedule> schedule_;
-  const std::unique_ptr<optim::RowRule> row_rule_;
+  const optim::TableRules row_rules_;
 };
 
 }  // namespace psring::server

@@ -65,9 +65,10 @@ double table_bytes(const ShardOptions& options, const Layout& layout) {
     TableLayout one = table;
     one.most_keys = 1;
     const bool exact = !options.row_consistency.each_push_updates;
-    const std::size_t key = optim::key_list_bytes(one, 1, options.row_rules.counts(), exact) + table.row_bytes();
+    const optim::TableRule& rule = options.row_rules->of(table.name);
+    const std::size_t key = optim::key_list_bytes(one, 1, rule.rows.counts(), exact) + table.row_bytes();
     bytes += static_cast<double>(options.workers) * static_cast<double>(table.most_keys) * static_cast<double>(key) +
-             static_cast<double>(optim::TableRows::scratch_bytes(table.width, *options.row_rule)) +
+             static_cast<double>(optim::TableRows::scratch_bytes(table.width, *rule.rule)) +
              static_cast<double>(table.pieces) * static_cast<double>(TableShard::piece_bytes(table, options.workers));
   }
   return bytes;
@@ -102,7 +103,7 @@ void check_layout(const ShardOptions& options, const Layout& layout) {
     fail(ErrorKind::data, "a layout of {} micro-batches, which a server without an optimizer does not add up",
          layout.pushes);
   if (!layout.tables.empty()) {
-    if (options.row_rule == nullptr || options.optimizer == nullptr)
+    if (options.row_rules == nullptr || options.optimizer == nullptr)
       fail(ErrorKind::data, "a layout with tables, of which this server has no rows");
     if (const double needed = table_bytes(options, layout); needed > static_cast<double>(options.memory_bytes))
       fail(ErrorKind::data, "tables that take {:.0f} MiB of a server, {} MiB are allowed", needed / (1 << 20),

@@ -15,8 +15,7 @@
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/loss_scaler.h>
 #include <psring/optim/optimizer.h>
-#include <psring/optim/rows/row_rule.h>
-#include <psring/optim/rows/row_rules.h>
+#include <psring/optim/rows/table_rules.h>
 #include <psring/optim/schedule.h>
 #include <psring/server/aggregator.h>
 
@@ -53,9 +52,7 @@ struct ShardOptions {
   const optim::Optimizer* optimizer = nullptr;  ///< null: answers are aggregated gradients (--optimizer-on worker)
   const optim::Schedule* schedule = nullptr;    ///< null if the optimizer is
   const Aggregator* aggregator = nullptr;
-  const optim::RowRule* row_rule = nullptr;  ///< of tables' rows; null: a layout with tables is refused
-  double row_lr = 0;
-  optim::RowRules row_rules = {};
+  const optim::TableRules* row_rules = nullptr;  ///< of tables' rows; null: a layout with tables is refused
   const optim::Codec* codec = nullptr;  ///< reads compressed gradients; null: gradients are pushed uncompressed
   std::uint64_t seed = 0;               ///< the job's, for the codec
   Consistency consistency = {};

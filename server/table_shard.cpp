@@ -43,13 +43,15 @@ void TableShard::open(const net::LayoutMessage& description) {
   for (const TableLayout& table : layout.tables) {
     Table& own = tables_.emplace_back();
     own.layout = table;
+    own.rule = &options_.row_rules->of(table.name);
     own.rows = std::make_unique<optim::TableRows>(
         optim::TableRows::Options{.number = tables_.size() - 1,
                                   .width = table.width,
                                   .init = table.init,
                                   .seed = description.seed,
-                                  .rule = options_.row_rule,
-                                  .rules = options_.row_rules,
+                                  .rule = own.rule->rule.get(),
+                                  .rules = own.rule->rows,
+                                  .codec = own.rule->codec.get(),
                                   .most_bytes = std::min(options_.memory_bytes, kMostReserved / layout.tables.size())},
         ledger_);
     const Range owned = table_buckets(layout.owners, options_.rank);
@@ -70,7 +72,7 @@ void TableShard::open(const net::LayoutMessage& description) {
     for (Piece& piece : own.pieces) piece.workers.resize(options_.workers);
     own.workers.resize(options_.workers);
     for (WorkerMemory& worker : own.workers) worker.lanes.resize(std::max<std::size_t>(3, table.lookahead + 1));
-    const std::size_t bytes = optim::key_list_bytes(table, options_.workers, options_.row_rules.counts(), is_exact());
+    const std::size_t bytes = optim::key_list_bytes(table, options_.workers, own.rule->rows.counts(), is_exact());
     ledger_.book(Category::communication, bytes);
     booked_ += bytes;
     if (!options_.keeps_old_rows) continue;
@@ -113,16 +115,21 @@ TableShard::Table& TableShard::table_of(const FrameHeader& header) {
 TableShard::Table& TableShard::find_table(const FrameHeader& header) {
   Table& table = table_of(header);
   const DType type = is_listed(header) || assigns(header) ? DType::f32 : table.layout.type;
-  if (header.dtype != type || header.encoding != net::Encoding::dense)
+  if (header.dtype != type)
     fail(ErrorKind::protocol, "rows of type {}, {} expected", name_of(header.dtype), name_of(type));
+  const bool codes = header.type == FrameType::rows_push && !is_unpaired(header);
+  if (const net::Encoding encoding = codes ? table.rule->encoding() : net::Encoding::dense; header.encoding != encoding)
+    fail(ErrorKind::protocol, "a {} of table {} in encoding {}, {} expected", to_string(header.type), header.unit,
+         static_cast<int>(header.encoding), static_cast<int>(encoding));
   if (is_ahead(header) &&
       (header.type != FrameType::rows_pull || only_reads(header) || !is_exact() || table.layout.lookahead == 0))
     fail(ErrorKind::protocol, "a {} ahead of table {}, whose rows are not pulled ahead", to_string(header.type),
          header.unit);
-  const optim::RowRules& rules = options_.row_rules;
+  const optim::RowRules& rules = table.rule->rows;
   const bool bounded = !is_exact() && options_.row_consistency.bound;
-  if (is_unpaired(header) && (bounded || rules.counts() || rules.sweeps()))
-    fail(ErrorKind::protocol, "an unpaired {} of a table with ssp's bound, or whose rows are admitted or evicted",
+  if (is_unpaired(header) && (bounded || rules.counts() || rules.sweeps() || table.rule->codec))
+    fail(ErrorKind::protocol,
+         "an unpaired {} of a table with ssp's bound, with encoded gradients, or whose rows are admitted or evicted",
          to_string(header.type));
   return table;
 }
@@ -176,7 +183,7 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
   if (!final && !old && (header.version < at || header.version - at > most_ahead))
     fail(ErrorKind::protocol, "a pull of version {} of table {}, whose piece is at {}", header.version, header.unit,
          at);
-  const bool counted = options_.row_rules.counts() && !only_reads(header);
+  const bool counted = table.rule->rows.counts() && !only_reads(header);
   const std::size_t count = message.payload.size() / optim::key_bytes(counted);
   const std::size_t answered = count * table.layout.row_bytes() + (is_ahead(header) ? net::mark_bytes(count) : 0);
   if (message.payload.size() % optim::key_bytes(counted) != 0 ||
@@ -284,7 +291,7 @@ void TableShard::on_push(Message message, Answers& answers) {
   const auto frame = std::ranges::find(list.frames, header.range(), &PulledFrame::buckets);
   if (frame == list.frames.end())
     fail(ErrorKind::protocol, "gradients of buckets [{}, {}), which were pulled otherwise", header.begin, header.end);
-  if (message.payload.size() != frame->keys.size() * table.layout.row_bytes())
+  if (message.payload.size() != frame->keys.size() * table.rule->gradient_bytes(table.layout))
     fail(ErrorKind::protocol, "gradients of {} bytes for {} rows", message.payload.size(), frame->keys.size());
   if (frame->gradients) return;  // it is acknowledged with the first
   frame->gradients = std::move(message);
@@ -337,15 +344,12 @@ void TableShard::update(Table& table, Piece& piece, Range workers, Answers& answ
   std::vector<std::vector<optim::RowGradients>> gradients(piece.workers.size());
   for (std::size_t worker = workers.begin; worker < workers.end; ++worker)
     for (const PulledFrame& frame : piece.workers[worker].front().frames) {
-      const auto bytes = frame.gradients->payload.last(frame.keys.size() * table.layout.row_bytes());
-      gradients[worker].push_back({frame.keys,
-                                   {bytes.data(), frame.keys.size() * table.layout.width, table.layout.type},
-                                   frame.counts,
-                                   frame.places});
+      const auto bytes = frame.gradients->payload.last(frame.keys.size() * table.rule->gradient_bytes(table.layout));
+      gradients[worker].push_back({frame.keys, table.rule->gradients(table.layout, bytes), frame.counts, frame.places});
     }
   const std::uint64_t step = piece.version / (options_.workers / workers.size());
   const std::optional<float> lr = piece.workers[workers.begin].front().lr;
-  table.rows->update({.count = piece.version + 1, .lr = lr ? *lr : options_.schedule->lr(options_.row_lr, step)},
+  table.rows->update({.count = piece.version + 1, .lr = lr ? *lr : options_.schedule->lr(table.rule->lr, step)},
                      gradients, 1.0F / static_cast<float>(workers.size()),
                      options_.keeps_old_rows ? &piece.old : nullptr);
   for (std::size_t worker = workers.begin; worker < workers.end; ++worker) {

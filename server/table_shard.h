@@ -144,6 +144,7 @@ class TableShard {
   };
   struct Table {
     TableLayout layout;
+    const optim::TableRule* rule = nullptr;
     std::unique_ptr<optim::TableRows> rows;
     std::vector<Piece> pieces;
     std::unique_ptr<Consistency> consistency;  ///< with ssp's bound as far as rows are pulled ahead

@@ -118,7 +118,7 @@ net::Outgoing TableShard::answer_early(const Table& table, Piece& piece, Waiting
   std::vector<std::uint64_t> marks(net::mark_bytes(pull.keys.size()) / sizeof(std::uint64_t));
   std::vector<std::uint64_t> early;
   const bool changes = piece.version < pull.asked.version;
-  const bool sweeps = changes && options_.row_rules.due(piece.version + 1);
+  const bool sweeps = changes && table.rule->rows.due(piece.version + 1);
   std::span<const std::uint64_t> trained;
   if (changes && !sweeps) trained = trained_keys(piece);
   auto next = std::ranges::lower_bound(trained, pull.keys.empty() ? 0 : pull.keys.front());

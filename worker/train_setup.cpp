@@ -264,10 +264,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
               : make_dataset(registries.datasets, Spec::parse("--data", job.data), needs_of(*model_, job));
   if (samples != Samples::planned) limit_evaluation(job, data_);
   layout_.tables = table_layouts(job, *model_, *data_.train, strategy_->row_servers ? job.servers : layout_.owners);
-  if (!layout_.tables.empty()) {
-    row_rule_ = optimizers.rows.make(Spec::parse("--table-optimizer", job.table_optimizer));
-    row_lr_ = job.table_lr.value_or(row_rule_->default_lr());
-  }
+  if (!layout_.tables.empty()) check_gain(layout_.tables, row_rules_.emplace(job, optimizers));
   if (job.global_batch > data_.train->size())
     fail(ErrorKind::usage, "--global-batch {}: --data {} has only {} samples", job.global_batch, job.data,
          data_.train->size());

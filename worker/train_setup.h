@@ -10,7 +10,7 @@
 #include <psring/common/proc/job.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/optimizers.h>
-#include <psring/optim/rows/row_rule.h>
+#include <psring/optim/rows/table_rules.h>
 #include <psring/worker/data/make_dataset.h>
 #include <psring/worker/exchange/mesh/shared_tensors.h>
 #include <psring/worker/model/flat_parameters.h>
@@ -91,8 +91,8 @@ class TrainSetup {
   std::uint64_t steps_per_epoch() const { return steps_per_epoch_; }
   /// The checkpoint that the run continues from (--resume); null: the run begins anew.
   const std::shared_ptr<const optim::Checkpoint>& saved() const { return saved_; }
-  /// The update rule of tables' rows.
-  RowPlan rows() const { return row_rule_ ? RowPlan{row_rule_.get(), schedule_.get(), row_lr_} : RowPlan{}; }
+  /// How tables' rows are trained.
+  RowPlan rows() const { return row_rules_ ? RowPlan{&*row_rules_, schedule_.get()} : RowPlan{}; }
   OptimizerPlan optimizer() const {
     return {optimizer_.get(), schedule_.get(), lr_, job_.clip_norm, job_.master_copy, scaler_};
   }
@@ -118,8 +118,7 @@ class TrainSetup {
   std::uint64_t steps_per_epoch_ = 0;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<optim::Schedule> schedule_;
-  std::unique_ptr<optim::RowRule> row_rule_;  ///< null: the model has no table
-  double row_lr_ = 0;
+  std::optional<optim::TableRules> row_rules_;  ///< nothing: the model has no table
   double lr_ = 0;
   optim::LossScaler scaler_;
   std::shared_ptr<const optim::Checkpoint> saved_;  ///< shared with functions that read from it

@@ -21,6 +21,8 @@ const KeyCounts& Training::key_counts() const {
   if (setup_.saved())
     for (const TableLayout& table : setup_.layout().tables)
       known.push_back(optim::saved_ages(*setup_.saved(), table.name));
+  std::vector<optim::RowRules> rules;
+  for (const TableLayout& table : setup_.layout().tables) rules.push_back(setup_.rows().rules->of(table.name).rows);
   const bool begun = last > plan_.run_first_step;
   const bool exact = job.table_lookahead > 0 && job.row_consistency() == "bsp";
   KeyCounts counts({.data = *setup_.data().train,
@@ -28,7 +30,7 @@ const KeyCounts& Training::key_counts() const {
                     .tables = key_fields_of(setup_.model().tables),
                     .workers = job.data_workers() * job.virtual_workers,
                     .owners = setup_.served_layout().owners,
-                    .rules = row_rules(job),
+                    .rules = std::move(rules),
                     .first = plan_.run_first_step,
                     .last = last,
                     .beyond = begun ? std::min<std::uint64_t>(job.table_lookahead, setup_.steps() - last) : 0,

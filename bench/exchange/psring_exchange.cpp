@@ -119,7 +119,9 @@ void serve_psring(const ServerPlan& plan) {
   publish_endpoint(plan.endpoint_fd, fmt::format("{} {} {}", addresses.at("tcp"), addresses.at("shm"), ::getpid()));
 
   const auto optimizer = optim::make_sgd({});
-  const auto row_rule = optim::make_row_rule(Spec::parse("--table-optimizer", "rowwise-adagrad"));
+  const optim::TableRules row_rules({.rule = optim::make_row_rule(Spec::parse("--table-optimizer", "rowwise-adagrad")),
+                                     .lr = plan.lr,
+                                     .codec = nullptr});
   const auto schedule = optim::make_schedule(Spec::parse("--schedule", "constant"), 1);
   const auto aggregator = server::make_mean(Spec::parse("--aggregate", "mean"));
   Parallel parallel(plan.threads);
@@ -127,8 +129,7 @@ void serve_psring(const ServerPlan& plan) {
                        .optimizer = optimizer.get(),
                        .schedule = schedule.get(),
                        .aggregator = aggregator.get(),
-                       .row_rule = row_rule.get(),
-                       .row_lr = plan.lr},
+                       .row_rules = &row_rules},
                       parallel, memory);
   server::serve(shard, transport, clock, [] { return false; });
 }

@@ -39,8 +39,8 @@ class PsringRows final : public RowWay {
     client_->wait_rows(0, step_ - 1, worker::RowUse::train);
   }
   void push(std::size_t keys) override {
-    client_->push_rows(0, step_ - 1,
-                       ConstElements(std::span<const float>(gradients_.as<float>().first(keys * width_))));
+    client_->push_rows(0, step_ - 1, ConstElements(std::span<const float>(gradients_.as<float>().first(keys * width_))),
+                       net::Encoding::dense);
     client_->wait_rows_acknowledged(0);
   }
 

@@ -248,7 +248,7 @@ Command add_memory(const Flags& program) {
   command.add("--weight-bits", flags->weight_bits, "with --inference: bits of a weight, 4, 8, 16 or 32").show_default();
   command.add_switch("--json", flags->json, "print JSON, in bytes");
   command.add("--lang", flags->lang, kLanguageHelp).show_default();
-  add_job_flags(command, flags->job);
+  add_job_flags(command, flags->job, "table");
   flags->sweep.emplace(command);
   command.add_footer(
       "Takes the options of a job as train does. Nothing is started: the figures are those that a run checks itself "

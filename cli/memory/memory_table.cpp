@@ -18,6 +18,7 @@
 #include <psring/worker/exchange/tables/local_tables.h>
 #include <psring/worker/exchange/tables/table_batch.h>
 #include <psring/worker/predict_job.h>
+#include <psring/worker/tables/table_setup.h>
 
 namespace psring::cli {
 namespace {
@@ -26,7 +27,7 @@ constexpr double kMostRows = std::numeric_limits<std::uint32_t>::max();
 constexpr double kMostLookups = 1 << 28;
 
 /// The options of a job that the formulas take.
-const std::set<std::string, std::less<>> kTableOptions{"workers",         "servers",    "steps",
+const std::set<std::string, std::less<>> kTableOptions{"workers",         "servers",    "steps",    "table-compress",
                                                        "table-optimizer", "table-type", "transport"};
 
 /// The factors of 26x2048, two or at least `least`. Throws usage.
@@ -69,7 +70,7 @@ std::uint64_t expected_index_bytes(double keys) {
   return static_cast<std::uint64_t>(bytes);
 }
 
-TableMemory predict(const MemoryFlags& flags, const JobOptions& job, const optim::RowRule& rule, double rows,
+TableMemory predict(const MemoryFlags& flags, const JobOptions& job, const optim::TableRules& rules, double rows,
                     std::size_t width, double lookups) {
   const auto batch = static_cast<std::size_t>(lookups);
   const TableLayout table{.name = "table",
@@ -78,19 +79,21 @@ TableMemory predict(const MemoryFlags& flags, const JobOptions& job, const optim
                           .most_keys = batch,
                           .most_bags = batch,
                           .lookahead = job.table_lookahead};
+  worker::check_gain({&table, 1}, rules);
+  const optim::TableRule& rule = rules.of(table.name);
   TableMemory memory{.keys = expected_keys(rows, flags.zipf, lookups)};
   const double draws = lookups * static_cast<double>(job.workers) * static_cast<double>(job.steps.value_or(0));
   memory.rows = job.steps ? expected_keys(rows, flags.zipf, draws) : rows;
   const auto row_bytes = static_cast<double>(table.row_bytes());
-  memory.sends = memory.keys * (static_cast<double>(optim::key_bytes(false)) + row_bytes);
+  memory.sends = memory.keys * static_cast<double>(optim::key_bytes(false) + rule.gradient_bytes(table));
   memory.receives = memory.keys * row_bytes;
   const bool exact = !parse_consistency(job.row_consistency()).each_push_updates;
   for (std::size_t turn = 0; turn < worker::batches_of(table); ++turn)
-    worker::TableBatch::predict(table, false, exact, memory.worker);
+    worker::TableBatch::predict(table, rule, exact, memory.worker);
   const double owned = memory.rows / static_cast<double>(job.servers);
   worker::KeyCounts::Most most{.rows = static_cast<std::size_t>(std::ceil(owned))};
   most.index_bytes = expected_index_bytes(owned);
-  memory.server = worker::row_memory(table, rule, most);
+  memory.server = worker::row_memory(table, *rule.rule, most);
   memory.server[Category::communication] = optim::key_list_bytes(table, job.workers, false, exact);
   if (job.transport == "tcp")
     memory.server[Category::communication] += job.workers * optim::answer_bytes(table, exact) * (1 + table.lookahead);
@@ -141,8 +144,8 @@ int table_memory(const MemoryFlags& flags, const App& app) {
   given.try_emplace("workers", "1");
   JobOptions job = options::job_of(given);
   job.servers = given.contains("servers") ? parse_positive("--servers", given["servers"]) : 1;
-  const auto rule = app.optimizers().rows.make(Spec::parse("--table-optimizer", job.table_optimizer));
-  const TableMemory memory = predict(flags, job, *rule, size[0], static_cast<std::size_t>(size[1]), lookups);
+  const optim::TableRules rules(job, app.optimizers());
+  const TableMemory memory = predict(flags, job, rules, size[0], static_cast<std::size_t>(size[1]), lookups);
   if (flags.json) {
     out::print("{}\n", Json{{"rows", std::llround(memory.rows)},
                             {"keys", memory.keys},

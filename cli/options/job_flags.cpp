@@ -45,10 +45,11 @@ void add(const Flags& command, const char* group, const Option& option, Given& g
 
 }  // namespace
 
-void add_job_flags(const Flags& command, Given& given) {
+void add_job_flags(const Flags& command, Given& given, std::string_view own) {
   command.add_help_all("show all options, with those that are seldom used");
   for (const options::Group& group : options::groups())
-    for (const Option& option : group.options) add(command, group.title, option, given);
+    for (const Option& option : group.options)
+      if (option.name != own) add(command, group.title, option, given);
   add_config(command);
 }
 

@@ -11,12 +11,13 @@
 #include <psring/common/base/text/error.h>
 #include <psring/common/proc/fault.h>
 #include <psring/common/proc/options/check.h>
+#include <psring/common/proc/options/one_table.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/folder.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/codec/power_sgd.h>
+#include <psring/optim/rows/table_rules.h>
 #include <psring/ring/plan/tuning.h>
-#include <psring/worker/exchange/tables/local_tables.h>
 
 namespace psring::cli {
 namespace {
@@ -228,15 +229,17 @@ void set_recovery(JobOptions& job, const worker::StrategyKind& kind) {
   if (job.recovery == "checkpoint") return;
   const bool feedback = job.error_feedback && optim::compresses(job.compress);
   const bool start = optim::power_sgd_rank(job.compress).has_value();
-  const optim::RowRules rules = worker::row_rules(job);
   std::string lost;  // the option by which nobody holds everything
   if (feedback || start) lost = "--compress " + job.compress;
   if (job.backup_workers > 0) lost = fmt::format("--backup-workers {}", job.backup_workers);
   if (job.optimizer == "lamb") lost = "--optimizer lamb";
   if (job.local_reduce) lost = "--local-reduce";
-  if (rules.admits()) lost = "--table-admit " + job.table_admit;
-  if (rules.most > 0) lost = "--table-rows " + job.table_rows;
-  if (rules.ttl > 0) lost = "--table-ttl " + job.table_ttl;
+  for (const JobOptions& table : options::options_of_tables(job)) {
+    const optim::RowRules rules = optim::row_rules(table);
+    if (rules.admits()) lost = "--table-admit " + table.table_admit;
+    if (rules.most > 0) lost = "--table-rows " + table.table_rows;
+    if (rules.ttl > 0) lost = "--table-ttl " + table.table_ttl;
+  }
   const bool kept = lost.empty();
   if (kept && kind.row_servers)
     job.recovery = kind.whole && job.placement == "standalone" ? "both" : "checkpoint";

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -112,11 +113,15 @@ void print_other_model(const JobOptions& job) {
 
 /// Names the tables, and what an update of rows does not do that one of dense parameters does.
 void print_tables(const worker::TrainSetup& setup) {
-  for (const TableLayout& table : setup.layout().tables)
+  std::map<std::string, std::string> differences;
+  for (const TableLayout& table : setup.layout().tables) {
+    const optim::TableRule& own = setup.rows().rules->of(table.name);
     out::print("table '{}': rows of {} elements, {} (lr {:g}); a row appears when it is first trained\n", table.name,
-               table.width, setup.rows().rule->name(), setup.rows().lr);
-  if (setup.rows().rule != nullptr && *setup.rows().rule->difference() != '\0')
-    out::print("--table-optimizer {}: {}\n", setup.rows().rule->name(), setup.rows().rule->difference());
+               table.width, own.rule->name(), own.lr);
+    differences.emplace(own.rule->name(), own.rule->difference());
+  }
+  for (const auto& [name, difference] : differences)
+    if (!difference.empty()) out::print("--table-optimizer {}: {}\n", name, difference);
 }
 
 void print_plan(const worker::TrainSetup& setup) {

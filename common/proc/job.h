@@ -58,6 +58,8 @@ struct JobOptions {
   std::string table_ttl;                    ///< "": rows stay
   std::string table_rows;                   ///< "": as many as the host's memory holds
   std::uint64_t table_sweep = 100;          ///< steps between two sweeps of rows that leave
+  std::string table_compress = "none";      ///< of row gradients on the wire: none, bf16 or int8
+  std::string table;                        ///< options of single tables, see options::named_tables; "": none
 
   std::string precision = "f32";                 ///< type of parameters and activations: f32, bf16 or f16
   std::string comm_dtype;                        ///< type of gradients, kept and sent; "": as `precision`

@@ -17,6 +17,7 @@ constexpr std::size_t kRowsAhead = 16;
 /// Walks through the keys of one worker, list by list.
 class Cursor {
  public:
+  /// `width`: elements of a row's gradient.
   Cursor(const std::vector<RowGradients>& lists, std::size_t width) : lists_(lists), width_(width) { skip_empty(); }
   bool done() const { return list_ == lists_.size(); }
   std::uint64_t key() const { return lists_[list_].keys[at_]; }
@@ -168,6 +169,13 @@ void TableRows::read_before(const OldRows& old, std::span<const std::uint64_t> k
   }
 }
 
+/// Returns a row's gradient as values: itself, or decoded into `space`.
+ConstElements TableRows::decoded(ConstElements gradient, std::span<float> space) const {
+  if (options_.codec == nullptr) return gradient;
+  options_.codec->decode(gradient, {}, Elements(space));
+  return ConstElements(space);
+}
+
 void TableRows::update(const Update& update, std::span<const std::vector<RowGradients>> workers, float factor,
                        OldRows* old) {
   const std::size_t width = options_.width;
@@ -175,7 +183,8 @@ void TableRows::update(const Update& update, std::span<const std::vector<RowGrad
         "old rows of a table whose rows are admitted or leave");
   if (old != nullptr) old->clear();
   std::vector<Cursor> cursors;
-  for (const auto& lists : workers) cursors.emplace_back(lists, width);
+  const std::size_t travels = options_.codec == nullptr ? width : options_.codec->bytes(width);
+  for (const auto& lists : workers) cursors.emplace_back(lists, travels);
   for (;;) {
     std::uint64_t least = 0;
     bool any = false;
@@ -194,11 +203,11 @@ void TableRows::update(const Update& update, std::span<const std::vector<RowGrad
       if (cursor.done() || cursor.key() != least) continue;
       cursor.prefetch();
       if (++workers_with_key == 1) {
-        first = cursor.gradient();
+        first = decoded(cursor.gradient(), sum);
         place = cursor.place();
       } else {
-        if (workers_with_key == 2) convert(first, Elements(sum));
-        add(Elements(sum), cursor.gradient());
+        if (workers_with_key == 2 && options_.codec == nullptr) convert(first, Elements(sum));
+        add(Elements(sum), decoded(cursor.gradient(), values_.first(width)));
       }
       count = add_occurrences(count, cursor.count());
       cursor.next();

@@ -10,6 +10,7 @@
 #include <psring/common/base/elements.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/device/buffer.h>
+#include <psring/optim/codec/compression.h>
 #include <psring/optim/rows/old_rows.h>
 #include <psring/optim/rows/record_memory.h>
 #include <psring/optim/rows/row_counters.h>
@@ -22,7 +23,7 @@ namespace psring::optim {
 /// Gradients of rows that one worker handed over: hashed keys, ascending, and a row of `width` values for each.
 struct RowGradients {
   std::span<const std::uint64_t> keys;
-  ConstElements gradients;                     ///< [keys, width]
+  ConstElements gradients;                     ///< [keys, width], or a code for each key if the table has a codec
   std::span<const std::uint32_t> counts = {};  ///< occurrences of each key in the worker's batch; empty: one each
   std::span<const std::uint32_t> places = {};  ///< as `read` wrote them for these keys; empty: they are not known
 };
@@ -57,7 +58,8 @@ class TableRows {
     std::uint64_t seed = 0;
     const RowRule* rule = nullptr;
     RowRules rules = {};
-    std::size_t most_bytes = 0;  ///< of records; more is refused
+    const Codec* codec = nullptr;  ///< decodes the gradient of each row; null: gradients are values
+    std::size_t most_bytes = 0;    ///< of records; more is refused
   };
   /// The sizes of a record, and the memory that a table always books as gradients.
   static RecordMemory::Sizes record_sizes(std::size_t width, const RowRule& rule);
@@ -102,6 +104,7 @@ class TableRows {
  private:
   static constexpr std::size_t kAtOnce = 64;
 
+  ConstElements decoded(ConstElements gradient, std::span<float> space) const;
   void find_rows();
   void admit(std::uint64_t updates);
   std::uint32_t make_row(std::uint64_t key);

@@ -232,6 +232,65 @@ TEST_CASE("every rule, micro-batches, and rows that travel in bf16") {
   check_run(at_servers(job, 3, 2, Links::shm), reference, Links::shm);
 }
 
+TEST_CASE("each table has its own rule, and its own times when rows come and leave") {
+  const test::TemporaryFolder folder;
+  std::string text;
+  for (std::size_t i = 0; i < 400; ++i) text += fmt::format("word {} stands beside {} in line {}\n", i % 7, i % 31, i);
+  test::write_file(folder.file("text"), text);
+  JobOptions job = small_job();
+  job.model = "skip-gram:dim=8,negatives=3";
+  job.data = "skip-gram:" + folder.file("text") + ",window=2";
+  job.table_optimizer = "sgd";
+  job.table = GENERATE("words:optimizer=adagrad:eps=1e-8,lr=0.1 contexts:type=bf16,init=normal:0.1",
+                       "contexts:compress=int8,optimizer=adam,lr=0.01", "words:admit=3,zero contexts:ttl=2,keep=9",
+                       "words:rows=4096,by=lfu,compress=bf16");
+  job.table_sweep = job.table.find("ttl") + job.table.find("rows") == 2 * std::string::npos ? 100 : 2;
+  CAPTURE(job.table);
+  const JobRun reference = virtual_workers(job, 2);
+  JobOptions plain = job;
+  plain.table = "";
+  plain.table_sweep = JobOptions().table_sweep;
+  CHECK(virtual_workers(plain, 2).workers[0].model != reference.workers[0].model);
+  check_run(at_servers(job, 2, 3, Links::shm), reference, Links::shm);
+  check_run(at_servers(job, 2, 1, Links::shm, "hybrid"), reference, Links::shm);
+  job.transport = "tcp";
+  check_run(at_servers(job, 2, 2, Links::tcp), reference, Links::tcp);
+}
+
+TEST_CASE("gradients of rows that are coded take fewer bytes, and have the bits of single with the same code") {
+  const auto [compress, type, rule] = GENERATE(table<std::string, std::string, std::string>(
+      {{"bf16", "f32", "adagrad"}, {"int8", "f32", "adam"}, {"int8", "bf16", "rowwise-adagrad"}}));
+  CAPTURE(compress, type, rule);
+  JobOptions job = small_job();
+  job.model = "dlrm:dense=4,features=5,dim=12,bottom=8-12,top=8-1";
+  job.table_optimizer = rule;
+  job.table_type = type;
+  job.table_lr = 0.02;
+  job.accumulate = 2;
+  const JobRun plain = at_servers(job, 3, 2, Links::shm, "hybrid");
+  job.table_compress = compress;
+  const JobRun reference = virtual_workers(job, 3);
+  CHECK(reference.workers[0].model != virtual_workers(
+                                          [&] {
+                                            JobOptions none = job;
+                                            none.table_compress = "none";
+                                            return none;
+                                          }(),
+                                          3)
+                                          .workers[0]
+                                          .model);
+  check_run(at_servers(job, 3, 2, Links::shm), reference, Links::shm);
+  const JobRun run = at_servers(job, 3, 2, Links::shm, "hybrid");
+  check_run(run, reference, Links::shm);
+  CHECK(run.servers_received < plain.servers_received);
+  CHECK(run.servers_sent == plain.servers_sent);
+  job.transport = "tcp";
+  job.table_lookahead = 1;
+  check_run(at_servers(job, 3, 2, Links::tcp), reference, Links::tcp);
+  job.table_consistency = "asp";
+  check_predicted(at_servers(job, 3, 2, Links::tcp, "hybrid"), Links::tcp);
+}
+
 TEST_CASE("under ssp and asp each push of rows is an update, and bytes and memory are those of bsp") {
   const auto [strategy, consistency, rows, links] =
       GENERATE(table<std::string, std::string, std::string, Links>({{"ps", "asp", "", Links::shm},
@@ -435,6 +494,21 @@ TEST_CASE("options that tables do not have are refused by name") {
   for (const char* wrong : {"constant:inf", "uniform:nan", "uniform:-1", "normal:-0.1", "uniform:"})
     CHECK_THAT(refused([&](JobOptions& job) { job.table_init = wrong; }),
                Contains(":A with a finite number A") && Contains(fmt::format("got '{}'", wrong)));
+  CHECK_THAT(refused([](JobOptions& job) { job.table = "words:lr=0.1"; }),
+             Contains("--table words: --model dlrm:dense=4,features=5,dim=4,bottom=8-4,top=8-1 has the tables rows"));
+  CHECK_THAT(refused([](JobOptions& job) { job.table = "rows:optimizer=lion"; }),
+             Contains("--table rows: --table-optimizer: unknown name 'lion'"));
+  CHECK_THAT(refused([](JobOptions& job) {
+               job.table = "rows:admit=2";
+               job.checkpoint_every = 1;
+             }),
+             line("--checkpoint-every 1 with --table rows:admit=2"));
+  CHECK_THAT(
+      refused([](JobOptions& job) {
+        job.table_type = "bf16";
+        job.table_compress = "bf16";
+      }),
+      Contains("--table-compress: the gradient of a row of table 'rows' takes 8 bytes in this code, and 8 without"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_sweep = 5; }), line("--table-sweep 5"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_lookahead = 2; }), line("--table-lookahead 2"));
   CHECK_THAT(refused([](JobOptions& job) {
@@ -470,6 +544,10 @@ TEST_CASE("options that tables do not have are refused by name") {
   CHECK_THAT(test::error_of(ErrorKind::usage, [&] { run_job(without); }),
              Contains("has no table for its servers; use ddp"));
   without.strategy = "ps";
+  without.table = "rows:lr=1";
+  CHECK_THAT(test::error_of(ErrorKind::usage, [&] { run_job(without); }),
+             Contains("--table rows:lr=1: --model mlp:16-16-4 has no table"));
+  without.table = "";
   without.table_lr = 0.1;
   CHECK_THAT(test::error_of(ErrorKind::usage, [&] { run_job(without); }),
              Contains("--table-lr 0.1: --model mlp:16-16-4 has no table"));

@@ -296,6 +296,47 @@ TEST_CASE("rules follow their formulas over 50 updates") {
       REQUIRE(values[i * kWidth + j] == Approx(w[keys[i]][j]).epsilon(2e-5).margin(2e-6));
 }
 
+TEST_CASE("coded gradients of rows are decoded one by one, and added up in f32") {
+  const std::string name = GENERATE("bf16", "int8");
+  constexpr std::size_t kWidth = 6;
+  const auto codec = make_codec(name, false);
+  const auto adagrad = rule("adagrad");
+  const std::vector<std::uint64_t> keys = hashed_keys(150, 11);
+  std::vector<std::vector<std::uint64_t>> of_worker(3);
+  std::vector<std::vector<std::byte>> codes(3);
+  std::vector<std::vector<float>> decoded(3);
+  std::vector<std::vector<RowGradients>> coded_lists;
+  std::vector<std::vector<RowGradients>> lists;
+  for (std::size_t worker = 0; worker < 3; ++worker) {
+    for (std::size_t i = 0; i < keys.size(); ++i)
+      if ((i + worker) % 3 != 0) of_worker[worker].push_back(keys[i]);
+    const std::size_t rows = of_worker[worker].size();
+    std::vector<float> values = normal_values(rows * kWidth, worker, 0.1F);
+    for (std::size_t j = 0; j < kWidth; ++j) values[j] = 0;
+    codes[worker].resize(rows * codec->bytes(kWidth));
+    decoded[worker].resize(values.size());
+    for (std::size_t row = 0; row < rows; ++row) {
+      const auto code = std::span(codes[worker]).subspan(row * codec->bytes(kWidth), codec->bytes(kWidth));
+      codec->encode(ConstElements(std::span<const float>(values).subspan(row * kWidth, kWidth)), {}, Elements(code));
+      codec->decode(ConstElements(std::span<const std::byte>(code)), {},
+                    Elements(std::span(decoded[worker]).subspan(row * kWidth, kWidth)));
+    }
+    CHECK(decoded[worker] != values);
+    coded_lists.push_back({{of_worker[worker], ConstElements(std::span<const std::byte>(codes[worker]))}});
+    lists.push_back({{of_worker[worker], ConstElements(std::span<const float>(decoded[worker]))}});
+  }
+  MemoryLedger ledger;
+  TableRows::Options options = options_of(*adagrad, kWidth);
+  TableRows plain(options, ledger);
+  options.codec = codec.get();
+  TableRows rows(options, ledger);
+  for (std::uint64_t update = 1; update <= 3; ++update) {
+    plain.update({.count = update, .lr = 0.1F}, lists, 1.0F / 3);
+    rows.update({.count = update, .lr = 0.1F}, coded_lists, 1.0F / 3);
+  }
+  CHECK(read(rows, keys, kWidth) == read(plain, keys, kWidth));
+}
+
 TEST_CASE("workers' gradients are added up in their order, wherever lists are cut") {
   constexpr std::size_t kWidth = 3;
   const auto adagrad = rule("adagrad");

@@ -10,6 +10,7 @@
 #include <malloc.h>
 
 #include <psring/common/net/row_flags.h>
+#include <psring/optim/codec/compression.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/optim/rows/table_rows.h>
 #include <psring/server/table_shard.h>
@@ -237,6 +238,32 @@ TEST_CASE("frames that the protocol does not allow change nothing") {
   CHECK(cluster.send(0, push(1, 0, kAll, {})).size() == 2);
 }
 
+TEST_CASE("gradients of rows are taken in the table's code alone") {
+  ShardCluster cluster({.workers = 1, .lr = 0.5, .table_compress = "int8"});
+  cluster.open(layout_of(1));
+  const std::vector<std::uint64_t> keys{key_in(1), key_in(2)};
+  Frame marked = pull(0, 0, kAll, keys);
+  marked.header.encoding = Encoding::int8;
+  CHECK_THAT(cluster.send(0, marked)[0].text(), Contains("a rows_pull of table 2 in encoding"));
+  CHECK(cluster.send(0, pull(0, 0, kAll, keys))[0].header.type == FrameType::rows);
+  const std::vector<float> gradients{127, -12, 0, 1.27F};
+  CHECK_THAT(cluster.send(0, push(0, 0, kAll, gradients))[0].text(), Contains("a rows_push of table 2 in encoding"));
+  Frame coded = push(0, 0, kAll, gradients);
+  coded.header.encoding = Encoding::int8;
+  CHECK_THAT(cluster.send(0, coded)[0].text(), Contains("gradients of 16 bytes for 2 rows"));
+  const auto codec = optim::make_codec("int8", false);
+  coded.payload.resize(2 * codec->bytes(kWidth));
+  for (std::size_t row = 0; row < 2; ++row)
+    codec->encode(ConstElements(std::span<const float>(gradients).subspan(row * kWidth, kWidth)), {},
+                  Elements(std::span(coded.payload).subspan(row * codec->bytes(kWidth), codec->bytes(kWidth))));
+  CHECK(cluster.send(0, coded)[0].header.type == FrameType::rows_ack);
+  const auto rows = cluster.send(0, pull(0, 1, kAll, keys));
+  const std::vector<float> first = initial(keys[0]);
+  const std::vector<float> second = initial(keys[1]);
+  const std::vector<float> expected{first[0] - 0.5F * 127, first[1] + 0.5F * 12, second[0], second[1] - 0.5F * 1.27F};
+  for (std::size_t i = 0; i < expected.size(); ++i) CHECK(rows[0].values()[i] == Approx(expected[i]).epsilon(1e-6));
+}
+
 TEST_CASE("a pull whose answer no frame has is refused") {
   ShardCluster cluster({.workers = 1});
   Layout layout = layout_of(1);
@@ -454,17 +481,19 @@ TEST_CASE("the bookkeeping of pieces takes no more memory than a server expects"
   CHECK(expected <= 2 * taken);
 }
 
-TEST_CASE("unpaired frames are refused where rows have occurrences or ssp's bound, or leave") {
+TEST_CASE("unpaired frames are refused where rows have occurrences, codes or ssp's bound, or leave") {
   Frame values = keyed_push(0, 0, {key_in(1)}, {1, 2}, 0);
   values.header.flags |= FrameHeader::kStartUp;
   for (const test::ShardRules& rules :
        {test::ShardRules{.row_consistency = "ssp:1"}, test::ShardRules{.row_rules = {.admit = 2}},
-        test::ShardRules{.row_rules = {.most = 4096, .by_count = true}}, test::ShardRules{.row_rules = {.ttl = 9}}}) {
+        test::ShardRules{.row_rules = {.most = 4096, .by_count = true}}, test::ShardRules{.row_rules = {.ttl = 9}},
+        test::ShardRules{.table_compress = "int8"}}) {
     ShardCluster cluster(rules);
     cluster.open(layout_of(1));
     for (const Frame& frame :
          {unpaired_pull(0, 0, 0, {key_in(1)}), keyed_push(0, 0, {key_in(1)}, {1, 2}, 0.5F), values})
-      CHECK_THAT(cluster.send(0, frame)[0].text(), Contains("with ssp's bound, or whose rows are admitted or evicted"));
+      CHECK_THAT(cluster.send(0, frame)[0].text(),
+                 Contains("with ssp's bound, with encoded gradients, or whose rows are admitted or evicted"));
     CHECK(cluster.shard(0).tables().rows() == 0);
   }
 }

@@ -59,6 +59,7 @@ void take_tables(Draw& draw, JobOptions& job, bool servers) {
   job.table_optimizer = draw.of(std::array{"sgd", "adagrad", "rowwise-adagrad", "adam", "ftrl"});
   job.table_lr = 0.1;
   job.table_type = draw.of(std::array{"f32", "bf16"});
+  job.table_compress = draw.of(std::array{"none", "none", "int8"});
   if (job.consistency == "bsp") job.table_lookahead = draw.below(2);
   if (!servers) job.servers = 1 + draw.below(3);
   if (job.strategy == "zero2") job.accumulate = 1;
@@ -151,15 +152,13 @@ std::string to_string(const Scenario& scenario) {
   const auto& trouble = scenario.network.trouble;
   std::string text = fmt::format(
       "--strategy {} --consistency {} --optimizer-on {} --workers {} ({}) --servers {} --replicas {} --optimizer {} "
-      "--clip-norm {} --accumulate {} --algorithm {} --model {} --table-optimizer {} --table-type {} --table-lookahead "
-      "{}; {}, {} "
-      "bytes in a link; dropped {}, doubled {}, changed {}, up "
-      "to {} "
-      "us late",
+      "--clip-norm {} --accumulate {} --algorithm {} --model {} --table-optimizer {} --table-type {} --table-compress "
+      "{} "
+      "--table-lookahead {}; {}, {} bytes in a link; dropped {}, doubled {}, changed {}, up to {} us late",
       job.strategy, job.consistency, job.optimizer_on, job.workers, job.min_workers, job.servers, job.replicas,
       job.optimizer, job.clip_norm, job.accumulate, job.algorithm, job.model, job.table_optimizer, job.table_type,
-      job.table_lookahead, net::to_string(scenario.network.link), scenario.network.link_bytes, trouble.drop,
-      trouble.duplicate, trouble.corrupt, trouble.extra_delay.count() / 1000);
+      job.table_compress, job.table_lookahead, net::to_string(scenario.network.link), scenario.network.link_bytes,
+      trouble.drop, trouble.duplicate, trouble.corrupt, trouble.extra_delay.count() / 1000);
   for (const net::SimulatedNetwork::Death& crash : scenario.network.deaths)
     text +=
         fmt::format("; {} crashes at {:.6f} s", net::to_string(scenario.network.peers[crash.place]), seconds(crash.at));

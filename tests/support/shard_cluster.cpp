@@ -80,7 +80,10 @@ struct ShardCluster::Rules {
         parallel(of.threads),
         optimizer(rules.optimizer.empty() ? nullptr : make_rule(rules.optimizer)),
         schedule(optim::make_schedule(Spec::parse("--schedule", "step:every=2,gamma=0.5"), 100)),
-        row_rule(optim::make_row_rule(Spec::parse("--table-optimizer", of.table_optimizer))) {
+        row_rules(optim::TableRule{.rule = optim::make_row_rule(Spec::parse("--table-optimizer", of.table_optimizer)),
+                                   .lr = of.lr,
+                                   .rows = of.row_rules,
+                                   .codec = optim::make_codec(of.table_compress, false)}) {
     Registry<server::Aggregator> registry;
     server::register_builtin_aggregators(registry);
     aggregator = registry.make(Spec::parse("--aggregate", rules.aggregate));
@@ -92,7 +95,7 @@ struct ShardCluster::Rules {
   MemoryLedger memory;
   std::unique_ptr<optim::Optimizer> optimizer;
   std::unique_ptr<optim::Schedule> schedule;
-  std::unique_ptr<optim::RowRule> row_rule;
+  optim::TableRules row_rules;
   std::unique_ptr<server::Aggregator> aggregator;
 };
 
@@ -112,9 +115,7 @@ std::unique_ptr<server::Shard> ShardCluster::make_shard(std::size_t rank) const 
                                      .optimizer = rules_->optimizer.get(),
                                      .schedule = rules_->optimizer ? rules_->schedule.get() : nullptr,
                                      .aggregator = rules_->aggregator.get(),
-                                     .row_rule = rules_->row_rule.get(),
-                                     .row_lr = rules.lr,
-                                     .row_rules = rules.row_rules,
+                                     .row_rules = &rules_->row_rules,
                                      .consistency = parse_consistency(rules.consistency, rules.backups),
                                      .row_consistency = parse_consistency(rules.row_consistency),
                                      .remedy = parse_remedy(rules.remedy),

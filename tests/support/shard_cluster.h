@@ -55,6 +55,7 @@ struct ShardRules {
   std::string remedy = "none";
   std::string loss_scale = "off";
   std::string table_optimizer = "sgd";  ///< of tables' rows; its rate is `lr`
+  std::string table_compress = "none";
   optim::RowRules row_rules = {};
   bool keeps_old_rows = false;
 };

@@ -505,7 +505,7 @@ TEST_CASE("no key leaves where the limits are the largest numbers") {
   for (const optim::RowRules& rules :
        {optim::RowRules{.ttl = kMost, .sweep = 1}, optim::RowRules{.ttl = 1, .keep = kMost, .sweep = 1},
         optim::RowRules{.most = kMost, .sweep = 1}, optim::RowRules{.most = kMost, .by_count = true, .sweep = 1}}) {
-    const KeyCounts counts({.data = data, .sampler = sampler, .tables = {{0, 1}}, .rules = rules, .last = 4});
+    const KeyCounts counts({.data = data, .sampler = sampler, .tables = {{0, 1}}, .rules = {rules}, .last = 4});
     CHECK(counts.keys(0).size() == 12);
   }
 }

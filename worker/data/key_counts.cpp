@@ -94,6 +94,7 @@ void KeyCounts::note_most(std::size_t table, const optim::RowRules& rules, const
 KeyCounts::KeyCounts(Run run)
     : owners_(run.owners), keys_(run.tables.size()), most_(run.tables.size(), std::vector<Most>(run.owners)) {
   KeyReader reader(run.data, run.tables);
+  run.rules.resize(run.tables.size());
   std::vector<std::vector<std::uint64_t>> batch(run.tables.size());
   std::vector<std::vector<Trained>> rows(run.tables.size());
   std::vector<std::size_t> sorted(run.tables.size());  // of rows, that are in order and different
@@ -114,9 +115,10 @@ KeyCounts::KeyCounts(Run run)
         std::vector<Trained>& all = rows[table];
         const auto note = [&](std::uint64_t key) { all.push_back({key, static_cast<std::uint32_t>(step + 1), 1}); };
         const bool trains = step < run.last;
-        if (trains && run.rules.counts()) std::ranges::for_each(keys, note);
+        const bool counts = run.rules[table].counts();
+        if (trains && counts) std::ranges::for_each(keys, note);
         sort_unique(keys);
-        if (trains && !run.rules.counts()) std::ranges::for_each(keys, note);
+        if (trains && !counts) std::ranges::for_each(keys, note);
         Moved* const moved = &moved_[table][worker * owners_];
         for (std::size_t owner = 0; owner < owners_; ++owner) {
           const auto count =
@@ -125,26 +127,27 @@ KeyCounts::KeyCounts(Run run)
           moved[owner].asked += count;
         }
         if (step > run.first && !run.exact.empty())
-          for (const RowFrame& frame : cut_rows(run.exact[table], owners_, keys, optim::key_bytes(run.rules.counts())))
+          for (const RowFrame& frame : cut_rows(run.exact[table], owners_, keys, optim::key_bytes(counts)))
             moved[frame.owner].mark_bytes += net::mark_bytes(frame.rows.size());
         if (all.size() < 2 * sorted[table] + 65536) continue;
         keep_last(all);
         sorted[table] = all.size();
       }
     }
-    if (step >= run.last || !run.rules.due(step + 1)) continue;
+    if (step >= run.last) continue;
     for (std::size_t table = 0; table < rows.size(); ++table) {
+      if (!run.rules[table].due(step + 1)) continue;
       keep_last(rows[table]);
-      note_most(table, run.rules, rows[table]);
-      sweep(run.rules, step + 1, rows[table]);
+      note_most(table, run.rules[table], rows[table]);
+      sweep(run.rules[table], step + 1, rows[table]);
       sorted[table] = rows[table].size();
     }
   }
   for (std::size_t table = 0; table < rows.size(); ++table) {
     keep_last(rows[table]);
-    note_most(table, run.rules, rows[table]);
+    note_most(table, run.rules[table], rows[table]);
     for (const Trained& row : rows[table])
-      if (row.count >= run.rules.admit) keys_[table].push_back(row.key);
+      if (row.count >= run.rules[table].admit) keys_[table].push_back(row.key);
   }
 }
 

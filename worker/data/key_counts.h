@@ -25,9 +25,9 @@ class KeyCounts {
     const Dataset& data;
     Sampler sampler;
     std::vector<TableFields> tables;
-    std::size_t workers = 1;  ///< that read for themselves, virtual ones as well
-    std::size_t owners = 1;   ///< of each table's buckets
-    optim::RowRules rules = {};
+    std::size_t workers = 1;                  ///< that read for themselves, virtual ones as well
+    std::size_t owners = 1;                   ///< of each table's buckets
+    std::vector<optim::RowRules> rules = {};  ///< by table; empty: every key gets a row, which stays
     std::uint64_t first = 0;
     std::uint64_t last = 0;                              ///< steps [first, last)
     std::uint64_t beyond = 0;                            ///< steps after these whose rows were pulled ahead

@@ -30,7 +30,7 @@ class Transport;
 }  // namespace psring::net
 
 namespace psring::optim {
-class RowRule;
+class TableRules;
 }  // namespace psring::optim
 
 namespace psring::worker {
@@ -84,11 +84,10 @@ struct OptimizerPlan {
   std::function<void(UnitId, Range, std::size_t slot, std::span<float>)> initial_state = {};
 };
 
-/// The update rule of tables' rows, wherever it is applied.
+/// How tables' rows are trained, wherever that is done.
 struct RowPlan {
-  const optim::RowRule* rule = nullptr;  ///< null: the model has no table
+  const optim::TableRules* rules = nullptr;  ///< null: the model has no table
   const optim::Schedule* schedule = nullptr;
-  double lr = 0;
 };
 
 /// A worker's place among the processes of the job.

@@ -160,9 +160,9 @@ void PsClient::pull_rows(std::size_t table, const RowKeys& keys, std::uint64_t v
   send([&] { return fmt::format("the request for rows of '{}', step {}", layout().tables[table].name, version); });
 }
 
-void PsClient::push_rows(std::size_t table, std::uint64_t step, ConstElements gradients) {
+void PsClient::push_rows(std::size_t table, std::uint64_t step, ConstElements gradients, net::Encoding encoding) {
   const Busy busy(*this);
-  tables_.push(table, step, gradients, frames_);
+  tables_.push(table, step, gradients, frames_, encoding);
   send([&] { return fmt::format("gradients of rows of '{}', step {}", layout().tables[table].name, step); });
 }
 

@@ -66,7 +66,7 @@ class PsClient {
 
   /// Rows of a table; see TableProtocol.
   void pull_rows(std::size_t table, const RowKeys& keys, std::uint64_t version, Elements into, RowUse use);
-  void push_rows(std::size_t table, std::uint64_t step, ConstElements gradients);
+  void push_rows(std::size_t table, std::uint64_t step, ConstElements gradients, net::Encoding encoding);
   void wait_rows(std::size_t table, std::uint64_t version, RowUse use);
   void wait_rows_acknowledged(std::size_t table);
   /// Calls `begin`, and sends the frames that it adds.

@@ -1,14 +1,17 @@
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/proc/options/one_table.h>
 #include <psring/optim/checkpoint/saved_rows.h>
 #include <psring/worker/exchange/mesh/mesh_groups.h>
-#include <psring/worker/exchange/tables/local_tables.h>
 #include <psring/worker/state/checkpoints.h>
 #include <psring/worker/state/error_feedback.h>
 #include <psring/worker/training.h>
@@ -28,6 +31,18 @@ std::string describe_leaving(const JobOptions& job) {
   return rule.empty() ? "no --table-ttl or --table-rows" : fmt::format("{}--table-sweep {}", rule, job.table_sweep);
 }
 
+/// Returns a fact about the tables: one text if all have the same, else "words adagrad, contexts sgd".
+std::string of_tables(const TrainSetup& setup, const auto& text_of) {
+  std::set<std::string> different;
+  std::vector<std::string> each;
+  for (const TableLayout& table : setup.layout().tables) {
+    const std::string text = text_of(options::options_of_table(setup.job(), table.name));
+    different.insert(text);
+    each.push_back(table.name + " " + text);
+  }
+  return different.size() == 1 ? *different.begin() : fmt::format("{}", fmt::join(each, ", "));
+}
+
 /// The facts about a run that a run which continues it must share. Reads the data.
 std::map<std::string, std::string> facts_of(const TrainSetup& setup) {
   const JobOptions& job = setup.job();
@@ -41,10 +56,10 @@ std::map<std::string, std::string> facts_of(const TrainSetup& setup) {
                                            {kTokenizer, data.tokenizer.empty() ? kUnknown : data.tokenizer},
                                            {"shuffle", job.shuffle}};
   if (!setup.layout().tables.empty())
-    facts.insert({{"table optimizer", job.table_optimizer},
-                  {"table type", job.table_type},
-                  {"table init", job.table_init},
-                  {"rows that leave by", describe_leaving(job)}});
+    facts.insert({{"table optimizer", of_tables(setup, [](const JobOptions& own) { return own.table_optimizer; })},
+                  {"table type", of_tables(setup, [](const JobOptions& own) { return own.table_type; })},
+                  {"table init", of_tables(setup, [](const JobOptions& own) { return own.table_init; })},
+                  {"rows that leave by", of_tables(setup, describe_leaving)}});
   return facts;
 }
 
@@ -78,7 +93,7 @@ std::vector<optim::SavedTensor> tensors_of(const TrainSetup& setup, std::span<co
     tensors.push_back({whole.tensors[i].name, whole.tensors[i].shape,
                        whole.trained[i] ? trained : std::vector<std::string>{optim::kValues}});
   for (const TableLayout& table : setup.layout().tables)
-    tensors.push_back(optim::saved_table(table, *setup.rows().rule));
+    tensors.push_back(optim::saved_table(table, *setup.rows().rules->of(table.name).rule));
   return tensors;
 }
 

@@ -135,14 +135,17 @@ void TableProtocol::ask(std::size_t number, const RowKeys& asked, std::uint64_t 
   if (reads) ++table.reads;
 }
 
-void TableProtocol::push(std::size_t number, std::uint64_t step, ConstElements gradients, Frames& out) {
+void TableProtocol::push(std::size_t number, std::uint64_t step, ConstElements gradients, Frames& out,
+                         net::Encoding encoding) {
   Table& table = tables_[number];
   const Lane& pulled = table.lanes[lane_of(number, step, false)];
-  const std::size_t width = layout_.tables[number].width;
+  const std::size_t rows = pulled.parts.empty() ? 0 : pulled.parts.back().frame.rows.end;
+  const std::size_t width = gradients.size() / std::max<std::size_t>(rows, 1);
   check(pulled.missing == 0 && pulled.version == step, "gradients of rows that are not here");
   for (const Part& part : pulled.parts) {
     FrameHeader head = header(number, part.frame, FrameType::rows_push, step);
     head.flags = FrameHeader::kWantAck;
+    head.encoding = encoding;
     ++table.unacknowledged;
     out.push_back({{net::Role::server, static_cast<std::uint32_t>(part.frame.owner)},
                    head,

@@ -49,8 +49,9 @@ class TableProtocol {
   /// Asks for the rows of different keys, ascending, at a version. REQUIRES: the rows that were read last have arrived,
   /// or, of the steps before, all but those of TableLayout::lookahead.
   void pull(std::size_t table, const RowKeys& asked, std::uint64_t version, Elements into, RowUse use, Frames& out);
-  /// Pushes the gradients of the rows that were pulled for a step.
-  void push(std::size_t table, std::uint64_t step, ConstElements gradients, Frames& out);
+  /// Pushes the gradients of the rows that were pulled for a step, equally many elements each.
+  void push(std::size_t table, std::uint64_t step, ConstElements gradients, Frames& out,
+            net::Encoding encoding = net::Encoding::dense);
 
   /// True for the frames that on_message takes.
   static bool takes(net::FrameType type) { return type == net::FrameType::rows || type == net::FrameType::rows_ack; }

@@ -3,13 +3,15 @@
 #include <cmath>
 #include <string>
 
+#include <fmt/ranges.h>
+
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/proc/options/one_table.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/optimizers.h>
 #include <psring/worker/data/key_reader.h>
-#include <psring/worker/exchange/tables/local_tables.h>
 #include <psring/worker/tables/row_batches.h>
 #include <psring/worker/tables/table_setup.h>
 
@@ -33,7 +35,7 @@ std::vector<Refused> refused_by_owners(const JobOptions& job) {
       {job.placement == "mixed", fmt::format("--servers mixed:{}", job.standalone_servers()),
        "servers own equal parts of a table"},
       {job.aggregate != "mean", "--aggregate " + job.aggregate, "the gradient of a row is the workers' mean"},
-      {optim::compresses(job.compress), "--compress " + job.compress, "gradients of rows travel as they are"},
+      {optim::compresses(job.compress), "--compress " + job.compress, "gradients of rows have --table-compress"},
       {job.local_reduce, "--local-reduce", "each worker pushes its own rows"},
       {job.server_device == "cuda", "--server-device cuda", "rows are updated on the host"},
   };
@@ -42,6 +44,31 @@ std::vector<Refused> refused_by_owners(const JobOptions& job) {
 void refuse(std::span<const Refused> rows, const std::string& who) {
   for (const Refused& row : rows)
     if (row.given) fail(ErrorKind::usage, "{} has tables, and {} is refused: {}", who, row.flag, row.reason);
+}
+
+/// When rows come and leave, in any table of the model.
+struct AnyTable {
+  AnyTable(const JobOptions& job, const Model& model) {
+    for (const TableSpec& table : model.tables) {
+      const JobOptions own = options::options_of_table(job, table.name);
+      const optim::RowRules rules = optim::row_rules(own);
+      sweeps = sweeps || rules.sweeps();
+      if (!rules.admits()) continue;
+      admits = own.table_admit == job.table_admit ? "--table-admit " + job.table_admit
+                                                  : fmt::format("--table {}:admit={}", table.name, own.table_admit);
+    }
+  }
+
+  bool sweeps = false;
+  std::string admits;  ///< the flag by which keys wait for their rows; "": none does
+};
+
+void check_names(const JobOptions& job, const Model& model) {
+  std::vector<std::string> known;
+  for (const TableSpec& table : model.tables) known.push_back(table.name);
+  for (const std::string& name : options::named_tables(job.table))
+    if (std::ranges::count(known, name) == 0)
+      fail(ErrorKind::usage, "--table {}: --model {} has the tables {}", name, job.model, fmt::join(known, ", "));
 }
 
 void check_without_tables(const JobOptions& job) {
@@ -57,6 +84,8 @@ void check_without_tables(const JobOptions& job) {
   refuse(job.table_ttl != plain.table_ttl, "--table-ttl " + job.table_ttl);
   refuse(job.table_rows != plain.table_rows, "--table-rows " + job.table_rows);
   refuse(job.table_sweep != plain.table_sweep, fmt::format("--table-sweep {}", job.table_sweep));
+  refuse(job.table_compress != plain.table_compress, "--table-compress " + job.table_compress);
+  refuse(job.table != plain.table, "--table " + job.table);
   refuse(job.table_consistency != plain.table_consistency, "--table-consistency " + job.table_consistency);
   refuse(job.table_lookahead != plain.table_lookahead, fmt::format("--table-lookahead {}", job.table_lookahead));
 }
@@ -73,7 +102,8 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
   const JobOptions plain;
   const bool each_push = parse_consistency(job.consistency).each_push_updates;
   const bool each_push_of_rows = parse_consistency(job.row_consistency()).each_push_updates;
-  const optim::RowRules rules = row_rules(job);
+  check_names(job, model);
+  const AnyTable any(job, model);
   const std::string of_checkpoints =
       job.checkpoint_every > 0 ? fmt::format("--checkpoint-every {}", job.checkpoint_every) : "--resume " + job.resume;
   const bool checkpoints = job.checkpoint_every > 0 || !job.resume.empty();
@@ -92,9 +122,9 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
        "with --consistency " + job.consistency + " workers do not wait for each other"},
       {!each_push_of_rows && job.table_lookahead > 1, fmt::format("--table-lookahead {}", job.table_lookahead),
        "under bsp the rows of one step ahead are known"},
-      {each_push_of_rows && (rules.sweeps() || rules.admits()), "--table-consistency " + job.row_consistency(),
+      {each_push_of_rows && (any.sweeps || !any.admits.empty()), "--table-consistency " + job.row_consistency(),
        "--table-admit, --table-ttl and --table-rows count the steps of all workers"},
-      {!rules.sweeps() && job.table_sweep != plain.table_sweep, fmt::format("--table-sweep {}", job.table_sweep),
+      {!any.sweeps && job.table_sweep != plain.table_sweep, fmt::format("--table-sweep {}", job.table_sweep),
        "no row leaves without --table-ttl or --table-rows"},
       {each_push_of_rows && job.remedy != "none", "--remedy " + job.remedy, "servers remedy dense gradients alone"},
       {job.optimizer_on == "worker" && !strategy.one_worker, "--optimizer-on worker", "servers update rows"},
@@ -113,7 +143,7 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
                    job.replicas > 0 ? std::string("--replicas 1") : fmt::format("--max-restarts {}", job.max_restarts),
                    job.row_consistency()),
        "the job continues from one step of all workers"},
-      {checkpoints && rules.admits(), of_checkpoints + " with --table-admit " + job.table_admit,
+      {checkpoints && !any.admits.empty(), of_checkpoints + " with " + any.admits,
        "a checkpoint has no counters of keys without rows"},
       {checkpoints && each_push_of_rows, of_checkpoints + " with --table-consistency " + job.row_consistency(),
        "a checkpoint holds one step of all workers"},
@@ -152,6 +182,15 @@ void check_program_tables(const JobOptions& job) {
   refuse(rows, "this program");
 }
 
+void check_gain(std::span<const TableLayout> tables, const optim::TableRules& rules) {
+  for (const TableLayout& table : tables)
+    if (const optim::TableRule& rule = rules.of(table.name);
+        rule.codec && rule.gradient_bytes(table) >= table.row_bytes())
+      fail(ErrorKind::usage,
+           "--table-compress: the gradient of a row of table '{}' takes {} bytes in this code, and {} without it",
+           table.name, rule.gradient_bytes(table), table.row_bytes());
+}
+
 Init parse_row_init(const std::string& flag, const std::string& text) {
   const Spec spec = Spec::parse(flag, text);
   Init init;
@@ -176,21 +215,21 @@ std::vector<TableLayout> table_layouts(const JobOptions& job, const Model& model
   if (owners > kMostTableOwners)
     fail(ErrorKind::usage, "--servers {}: at most {} own a table", owners, kMostTableOwners);
   const KeyReader keys(data, key_fields_of(model.tables));
-  const Init init = parse_row_init("--table-init", job.table_init);
   std::vector<TableLayout> layouts;
   for (std::size_t table = 0; table < model.tables.size(); ++table) {
     const TableSpec& spec = model.tables[table];
+    const JobOptions own = options::options_of_table(job, spec.name);
+    const std::string named = own.table_init == job.table_init ? "" : "--table " + spec.name + ": ";
     TableLayout layout{.name = spec.name,
                        .width = spec.width,
-                       .type = parse_dtype("--table-type", job.table_type),
-                       .init = init,
+                       .type = parse_dtype("--table-type", own.table_type),
+                       .init = parse_row_init(named + "--table-init", own.table_init),
                        .most_keys = job.batch_per_worker() * keys.most_keys(table),
                        .most_bags = job.batch_per_worker() * spec.features.size(),
                        .lookahead = job.table_lookahead};
+    const optim::RowRules rules = optim::row_rules(own);
     layout.pieces =
-        row_rules(job).sweeps() || row_rules(job).admits()
-            ? 1
-            :  // so that the order of updates and sweeps, and the memory, is known
+        rules.sweeps() || rules.admits() ? 1 :  // so that the order of updates and sweeps, and the memory, is known
             std::clamp<std::size_t>(layout.most_keys * layout.row_bytes() / owners / kPieceBytes, 1, kMostPieces);
     layouts.push_back(std::move(layout));
   }

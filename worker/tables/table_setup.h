@@ -1,8 +1,10 @@
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include <psring/common/proc/job.h>
+#include <psring/optim/rows/table_rules.h>
 #include <psring/worker/data/dataset.h>
 #include <psring/worker/model/model.h>
 #include <psring/worker/strategy/strategy_kind.h>
@@ -12,6 +14,9 @@ namespace psring::worker {
 /// Throws usage, naming the flags, if the model has tables and an option of the job is not made for them, or if an
 /// option is about tables and the model has none. `planned`: the samples cannot be read.
 void check_tables(const JobOptions& job, const StrategyKind& strategy, const Model& model, bool planned);
+
+/// Throws usage, naming the flag, if gradients of rows take no fewer bytes in a table's code than without it.
+void check_gain(std::span<const TableLayout> tables, const optim::TableRules& rules);
 
 /// Throws usage, naming the flag, if an option of the job has no effect on the tables of a user's program.
 void check_program_tables(const JobOptions& job);

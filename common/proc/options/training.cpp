@@ -1,6 +1,7 @@
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/proc/options/check.h>
+#include <psring/common/proc/options/one_table.h>
 #include <psring/common/proc/options/table.h>
 
 // The model, the data, the optimizer, the precision and the checkpoints.
@@ -213,6 +214,23 @@ constexpr Option kTables[] = {
      .form = Form::whole,
      .field = &JobOptions::table_sweep,
      .check = CountUpTo{std::size_t{1} << 30},
+     .in_programs = InPrograms::no},
+    {.name = "table-compress",
+     .value = "none|bf16|int8",
+     .help = "gradients of rows travel as bf16, or as int8 with a scale for each 256 values of a row",
+     .field = &JobOptions::table_compress,
+     .check = Parses{[](const std::string& text) {
+       if (text != "none" && text != "bf16" && text != "int8")
+         fail(ErrorKind::usage, "--table-compress: expected none, bf16 or int8, got '{}'", text);
+     }},
+     .in_programs = InPrograms::no},
+    {.name = "table",
+     .value = "TABLES",
+     .help = "options of single tables, separated by blanks: words:optimizer=adagrad,lr=0.1 contexts:admit=3 (keys: "
+             "optimizer, lr, type, init, admit, ttl, rows, compress)",
+     .field = &JobOptions::table,
+     .check = Parses{[](const std::string& text) { named_tables(text); }},
+     .list = false,
      .in_programs = InPrograms::no},
     {.name = "table-consistency",
      .value = "MODEL",

@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 
 #include <psring/common/proc/options/check.h>
+#include <psring/common/proc/options/one_table.h>
 #include <psring/common/proc/options/table.h>
 #include <psring/common/proc/options/values.h>
 #include <psring/tests/support/values.h>
@@ -109,4 +110,48 @@ TEST_CASE("a wrong value is refused with the values that are expected") {
   CHECK(line("overlap", "x") == "--overlap: expected on or off, got 'x'");
   CHECK(line("op-timeout", "-1") == "--op-timeout: expected seconds from 0 to 3.1536e+07, got -1");
   CHECK(line("consistency", "now").starts_with("--consistency: "));
+}
+
+TEST_CASE("--table gives one table its own options, and leaves the others") {
+  JobOptions job;
+  job.table_optimizer = "sgd";
+  job.table_lr = 0.5;
+  job.table_ttl = "9";
+  job.table =
+      " words:optimizer=adam:beta1=0.8,beta2=0.9,lr=0.1,admit=3,zero  contexts:ttl=2,keep=9,compress=int8,rows=";
+  CHECK(named_tables(job.table) == std::vector<std::string>{"words", "contexts"});
+  const JobOptions words = options_of_table(job, "words");
+  CHECK(words.table_optimizer == "adam:beta1=0.8,beta2=0.9");
+  CHECK(words.table_lr == 0.1);
+  CHECK(words.table_admit == "3,zero");
+  CHECK(words.table_ttl == "9");
+  const JobOptions contexts = options_of_table(job, "contexts");
+  CHECK(contexts.table_optimizer == "sgd");
+  CHECK(contexts.table_ttl == "2,keep=9");
+  CHECK(contexts.table_compress == "int8");
+  CHECK(contexts.table_rows.empty());
+  CHECK(options_of_table(job, "others").table_ttl == "9");
+  const std::vector<JobOptions> all = options_of_tables(job);
+  REQUIRE(all.size() == 3);
+  CHECK(all[0].table_lr == 0.5);
+  CHECK(all[1].table_lr == 0.1);
+  CHECK(all[2].table_compress == "int8");
+}
+
+TEST_CASE("a wrong --table is refused with one line that names the table") {
+  const auto refused = [](const std::string& text) { return error_of(ErrorKind::usage, [&] { named_tables(text); }); };
+  CHECK_THAT(refused("words"),
+             Catch::Contains("--table: expected NAME:KEY=VALUE,... such as") && Catch::Contains("'words'"));
+  CHECK_THAT(refused(":lr=1"), Catch::Contains("--table: expected NAME:KEY=VALUE"));
+  CHECK_THAT(refused("words:"),
+             Catch::Contains("--table words: expected KEY=VALUE with one of the keys optimizer, lr"));
+  CHECK_THAT(refused("words:rate=1"),
+             Catch::Contains("--table words: expected KEY=VALUE") && Catch::Contains("'rate=1'"));
+  CHECK_THAT(refused("words:lr=x"), Catch::Contains("--table words: --table-lr: expected a number, got 'x'"));
+  CHECK_THAT(refused("words:lr=0"), Catch::Contains("--table words: --table-lr: expected a number > 0"));
+  CHECK_THAT(refused("words:type=f16"), Catch::Contains("--table words: --table-type: expected f32 or bf16"));
+  CHECK_THAT(refused("words:compress=sign"),
+             Catch::Contains("--table words: --table-compress: expected none, bf16 or int8"));
+  CHECK_THAT(refused("words:lr=1,lr=2"), Catch::Contains("--table words: lr is given twice"));
+  CHECK_THAT(refused("words:lr=1 words:type=bf16"), Catch::Contains("--table words: is given twice"));
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include <psring/common/base/text/error.h>
@@ -13,17 +14,19 @@ namespace psring::worker {
 LocalTables::LocalTables(const Plan& plan, const World& world) : plan_(plan) {
   const std::vector<TableLayout>& tables = plan.layout.tables;
   for (TableId table = 0; table < tables.size(); ++table) {
+    const optim::TableRule& rule = plan.rows.rules->of(tables[table].name);
     rows_.push_back(std::make_unique<optim::TableRows>(optim::TableRows::Options{.number = table,
                                                                                  .width = tables[table].width,
                                                                                  .init = tables[table].init,
                                                                                  .seed = plan.job.seed,
-                                                                                 .rule = plan.rows.rule,
-                                                                                 .rules = row_rules(plan.job),
+                                                                                 .rule = rule.rule.get(),
+                                                                                 .rules = rule.rows,
+                                                                                 .codec = rule.codec.get(),
                                                                                  .most_bytes = host_memory_bytes()},
                                                        world.memory));
     auto& own = batches_.emplace_back();
     for (std::size_t worker = 0; worker < plan.job.virtual_workers; ++worker)
-      own.push_back(std::make_unique<TableBatch>(tables[table], world, row_rules(plan.job).counts(), false));
+      own.push_back(std::make_unique<TableBatch>(tables[table], rule, world, false));
     gradients_.emplace_back(plan.job.virtual_workers);
   }
 }
@@ -57,15 +60,19 @@ void LocalTables::grad_ready(TableId table) {
 }
 
 void LocalTables::finish(Step step) {
-  const optim::Update update{.count = step.index + 1, .lr = plan_.rows.schedule->lr(plan_.rows.lr, step.index)};
   for (TableId table = 0; table < rows_.size(); ++table) {
+    const double lr = plan_.rows.rules->of(plan_.layout.tables[table].name).lr;
+    const optim::Update update{.count = step.index + 1, .lr = plan_.rows.schedule->lr(lr, step.index)};
     rows_[table]->update(update, gradients_[table], 1.0F / static_cast<float>(plan_.job.virtual_workers));
     for (auto& worker : gradients_[table]) worker.clear();
   }
 }
 
-optim::RowRules row_rules(const JobOptions& job) {
-  return optim::parse_row_rules(job.table_admit, job.table_ttl, job.table_rows, job.table_sweep);
+bool knows_index(const Plan& plan) {
+  const std::vector<TableLayout>& tables = plan.layout.tables;
+  return tables.size() < 2 || std::ranges::none_of(tables, [&](const TableLayout& table) {
+           return plan.rows.rules->of(table.name).rows.sweeps();
+         });
 }
 
 std::map<Category, std::uint64_t> row_memory(const TableLayout& table, const optim::RowRule& rule,
@@ -82,11 +89,13 @@ std::map<Category, std::uint64_t> row_memory(const TableLayout& table, const opt
 void LocalTables::predict(const KeyCounts& counts, Prediction& sum) const {
   for (TableId table = 0; table < rows_.size(); ++table) {
     const TableLayout& layout = plan_.layout.tables[table];
+    const optim::TableRule& rule = plan_.rows.rules->of(layout.name);
     for (std::size_t worker = 0; worker < plan_.job.virtual_workers; ++worker)
-      TableBatch::predict(layout, row_rules(plan_.job).counts(), false, sum);
-    for (const auto& [category, bytes] : row_memory(layout, *plan_.rows.rule, counts.most(table, 0)))
+      TableBatch::predict(layout, rule, false, sum);
+    for (const auto& [category, bytes] : row_memory(layout, *rule.rule, counts.most(table, 0)))
       sum.worker_memory[category] += bytes;
   }
+  if (!knows_index(plan_)) sum.worker_memory.erase(Category::index);
 }
 
 }  // namespace psring::worker

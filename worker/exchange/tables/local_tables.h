@@ -38,8 +38,9 @@ class LocalTables final : public Tables {
   std::size_t current_ = 0;  ///< the virtual worker whose batch was fetched last
 };
 
-/// The job's rules of rows that leave. Throws usage.
-optim::RowRules row_rules(const JobOptions& job);
+/// Is the largest memory of an owner's indices known? It is not if there are several tables and rows of one leave: the
+/// tables' largest indices are then of different times.
+bool knows_index(const Plan& plan);
 
 /// The memory that an owner books for a table's rows, by category.
 std::map<Category, std::uint64_t> row_memory(const TableLayout& table, const optim::RowRule& rule,

@@ -67,7 +67,7 @@ ServedTables::ServedTables(const Plan& plan, const World& world, bool opens)
   for (const TableLayout& table : plan.layout.tables) {
     auto& own = batches_.emplace_back();
     for (std::size_t i = 0; i < batches_of(table); ++i)
-      own.push_back(std::make_unique<TableBatch>(table, world, row_rules(plan.job).counts(), is_exact(plan)));
+      own.push_back(std::make_unique<TableBatch>(table, plan.rows.rules->of(table.name), world, is_exact(plan)));
   }
 }
 
@@ -118,7 +118,10 @@ void ServedTables::acquire(TableId table) {
   batch(table).arrived();
 }
 
-void ServedTables::grad_ready(TableId table) { world_.client->push_rows(table, version_, batch(table).gradients()); }
+void ServedTables::grad_ready(TableId table) {
+  const net::Encoding encoding = plan_.rows.rules->of(plan_.layout.tables[table].name).encoding();
+  world_.client->push_rows(table, version_, batch(table).gradients(), encoding);
+}
 
 /// Rows that were pulled ahead come into this worker's memory: they are waited for, whether their step begins or not.
 void ServedTables::quiesce() {
@@ -169,16 +172,17 @@ void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
   }
   auto& servers = sum.each_server_memory;
   servers.resize(counts.owners(), sum.server_memory);
-  const bool counted = row_rules(plan_.job).counts();
   // The communication that dense parameters book may not be predicted.
   bool known = sum.server_memory.empty() || sum.server_memory.contains(Category::communication);
   for (TableId table = 0; table < batches_.size(); ++table) {
     const TableLayout& layout = plan_.layout.tables[table];
+    const optim::TableRule& rule = plan_.rows.rules->of(layout.name);
+    const bool counted = rule.rows.counts();
     for (std::size_t worker = 0; worker < plan_.workers; ++worker)
       for (std::size_t server = 0; server < counts.owners(); ++server) {
         if (plan_.job.server_in(worker) == server) continue;  // within a process nothing is sent
         const KeyCounts::Moved keys = counts.moved(table, worker, server);
-        const std::uint64_t sent = keys.asked * optim::key_bytes(counted) + keys.trained * layout.row_bytes();
+        const std::uint64_t sent = keys.asked * optim::key_bytes(counted) + keys.trained * rule.gradient_bytes(layout);
         const std::uint64_t answered = keys.asked * layout.row_bytes() + keys.mark_bytes;
         if (worker == plan_.data_rank.value) {
           sum.run_sends += sent;
@@ -191,9 +195,9 @@ void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
         sum.run_server_receives += sent;
         sum.run_server_sends += answered;
       }
-    for (std::size_t i = 0; i < batches_of(layout); ++i) TableBatch::predict(layout, counted, is_exact(plan_), sum);
+    for (std::size_t i = 0; i < batches_of(layout); ++i) TableBatch::predict(layout, rule, is_exact(plan_), sum);
     for (std::size_t owner = 0; owner < servers.size(); ++owner) {
-      for (const auto& [category, bytes] : row_memory(layout, *plan_.rows.rule, counts.most(table, owner)))
+      for (const auto& [category, bytes] : row_memory(layout, *rule.rule, counts.most(table, owner)))
         servers[owner][category] += bytes;
       if (optim::keeps_old_rows(plan_.job))
         servers[owner][Category::parameters] += optim::old_row_bytes(layout, plan_.workers);
@@ -208,8 +212,10 @@ void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
     for (const auto& [category, booked] : memory) bytes += booked;
     return bytes;
   };
-  for (auto& memory : servers)
+  for (auto& memory : servers) {
     if (!known) memory.erase(Category::communication);
+    if (!knows_index(plan_)) memory.erase(Category::index);
+  }
   sum.server_memory = *std::ranges::max_element(servers, {}, total);
 }
 

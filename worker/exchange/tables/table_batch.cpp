@@ -9,7 +9,7 @@ namespace {
 
 /// Bytes of the parts for a batch of the most keys.
 struct Sizes {
-  Sizes(const TableLayout& layout, bool counted, bool exact)
+  Sizes(const TableLayout& layout, bool counted, bool exact, std::size_t gradient_bytes)
       : counts(counted ? layout.most_keys * sizeof(std::uint32_t) : 0),
         with_counts(counted ? layout.most_keys * optim::key_bytes(true) : 0),
         keys(layout.most_keys * sizeof(std::uint64_t)),
@@ -17,7 +17,17 @@ struct Sizes {
         offsets((layout.most_bags + 1) * sizeof(std::uint32_t)),
         landing(exact && layout.lookahead > 0 ? optim::answer_bytes(layout, true) : 0),
         rows(layout.most_keys * layout.row_bytes()),
-        wide(layout.type == DType::f32 ? 0 : layout.most_keys * layout.width * sizeof(float)) {}
+        gradients(layout.most_keys * gradient_bytes),
+        wide_rows(wide_bytes(layout, layout.row_bytes())),
+        wide_gradients(wide_bytes(layout, gradient_bytes)) {}
+  Sizes(const TableLayout& layout, const optim::TableRule& rule, bool exact)
+      : Sizes(layout, rule.rows.counts(), exact, rule.gradient_bytes(layout)) {}
+
+  /// Rows of f32 beside those that travel, which have so many bytes each.
+  static std::size_t wide_bytes(const TableLayout& layout, std::size_t row_bytes) {
+    return row_bytes == layout.width * sizeof(float) ? 0 : layout.most_keys * layout.width * sizeof(float);
+  }
+
   std::size_t counts;
   std::size_t with_counts;
   std::size_t keys;
@@ -25,7 +35,9 @@ struct Sizes {
   std::size_t offsets;
   std::size_t landing;
   std::size_t rows;
-  std::size_t wide;
+  std::size_t gradients;
+  std::size_t wide_rows;
+  std::size_t wide_gradients;
 };
 
 void add(TrainedBatches& sum, const TrainedBatches& more) {
@@ -43,10 +55,10 @@ TrainedBatches sum_of_trained(std::span<const std::unique_ptr<TableBatch>> batch
   return sum;
 }
 
-TableBatch::TableBatch(const TableLayout& layout, const World& world, bool counts, bool exact)
-    : layout_(layout), memory_(world.memory), unique_(layout.most_keys) {
+TableBatch::TableBatch(const TableLayout& layout, const optim::TableRule& rule, const World& world, bool exact)
+    : layout_(layout), rule_(rule), memory_(world.memory), unique_(layout.most_keys) {
   memory_.book(Category::communication, UniqueKeys::size_bytes(layout.most_keys));
-  const Sizes sizes(layout, counts, exact);
+  const Sizes sizes(layout, rule, exact);
   counts_ = world.buffer(sizes.counts, Category::communication, nullptr);
   with_counts_ = world.buffer(sizes.with_counts, Category::communication);
   keys_ = world.buffer(sizes.keys, Category::communication);
@@ -54,24 +66,24 @@ TableBatch::TableBatch(const TableLayout& layout, const World& world, bool count
   offsets_ = world.buffer(sizes.offsets, Category::communication, nullptr);
   landing_ = world.buffer(sizes.landing, Category::communication);
   rows_ = world.buffer(sizes.rows, Category::parameters);
-  gradients_ = world.buffer(sizes.rows, Category::gradients);
-  wide_rows_ = world.buffer(sizes.wide, Category::parameters, nullptr);
-  wide_gradients_ = world.buffer(sizes.wide, Category::gradients, nullptr);
+  gradients_ = world.buffer(sizes.gradients, Category::gradients);
+  wide_rows_ = world.buffer(sizes.wide_rows, Category::parameters, nullptr);
+  wide_gradients_ = world.buffer(sizes.wide_gradients, Category::gradients, nullptr);
 }
 
 TableBatch::~TableBatch() { memory_.release(Category::communication, UniqueKeys::size_bytes(layout_.most_keys)); }
 
-void TableBatch::predict(const TableLayout& layout, bool counts, bool exact, Prediction& sum) {
-  const Sizes sizes(layout, counts, exact);
+void TableBatch::predict(const TableLayout& layout, const optim::TableRule& rule, bool exact, Prediction& sum) {
+  const Sizes sizes(layout, rule, exact);
   sum.worker_memory[Category::communication] += sizes.counts + sizes.with_counts + sizes.keys + sizes.lookups +
                                                 sizes.offsets + sizes.landing +
                                                 UniqueKeys::size_bytes(layout.most_keys);
-  sum.worker_memory[Category::parameters] += sizes.rows + sizes.wide;
-  sum.worker_memory[Category::gradients] += sizes.rows + sizes.wide;
+  sum.worker_memory[Category::parameters] += sizes.rows + sizes.wide_rows;
+  sum.worker_memory[Category::gradients] += sizes.gradients + sizes.wide_gradients;
 }
 
 std::size_t TableBatch::lent_bytes(const TableLayout& layout) {
-  const Sizes sizes(layout, true, true);
+  const Sizes sizes(layout, true, true, layout.row_bytes());
   return sizes.with_counts + sizes.keys + sizes.landing + 2 * sizes.rows + 6 * Arena::kAlignment;
 }
 
@@ -88,7 +100,7 @@ void TableBatch::take(const KeyBatch& keys, RowUse use) {
     std::fill_n(counts.begin(), count_, 0U);
     for (const std::uint32_t place : lookups_.as<std::uint32_t>().first(keys.lookups.size())) ++counts[place];
   }
-  const std::span<float> gradients = (narrow() ? wide_gradients_ : gradients_).as<float>();
+  const std::span<float> gradients = summed_gradients().as<float>();
   std::fill_n(gradients.begin(), use != RowUse::read ? values() : 0, 0.0F);
 }
 
@@ -108,7 +120,7 @@ void TableBatch::arrived() {
 TableView TableBatch::view(Range bags) {
   check(bags.end <= bags_, "bags up to {} of {}", bags.end, bags_);
   float* const rows = (narrow() ? wide_rows_ : rows_).as<float>().data();
-  float* const gradients = (narrow() ? wide_gradients_ : gradients_).as<float>().data();
+  float* const gradients = summed_gradients().as<float>().data();
   return {.rows = {rows, count_, layout_.width},
           .gradients = {use_ != RowUse::read ? gradients : nullptr, count_, layout_.width},
           .offsets = std::span<const std::uint32_t>(offsets_.as<std::uint32_t>()).subspan(bags.begin, bags.size() + 1),
@@ -117,9 +129,17 @@ TableView TableBatch::view(Range bags) {
 
 ConstElements TableBatch::gradients() {
   add(trained_, {1, lookups_taken_, count_, count_});
-  const Elements travel = gradients_.elements(layout_.type).subspan(0, values());
-  if (narrow()) psring::narrow(wide_gradients_.as<float>().first(values()), travel);
-  return travel;
+  const std::span<std::byte> bytes = gradients_.bytes().first(count_ * rule_.gradient_bytes(layout_));
+  if (rule_.codec) {
+    const std::size_t each = rule_.gradient_bytes(layout_);
+    const ConstElements sums(wide_gradients_.as<float>());
+    for (std::size_t row = 0; row < count_; ++row)
+      rule_.codec->encode(sums.subspan(row * layout_.width, layout_.width), {},
+                          Elements(bytes.subspan(row * each, each)));
+  } else if (narrow()) {
+    psring::narrow(wide_gradients_.as<float>().first(values()), Elements(bytes.data(), values(), layout_.type));
+  }
+  return rule_.gradients(layout_, bytes);
 }
 
 }  // namespace psring::worker

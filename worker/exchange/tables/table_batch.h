@@ -6,6 +6,7 @@
 #include <span>
 
 #include <psring/common/device/buffer.h>
+#include <psring/optim/rows/table_rules.h>
 #include <psring/worker/exchange/tables/tables.h>
 #include <psring/worker/exchange/tables/unique_keys.h>
 #include <psring/worker/model/layer.h>
@@ -17,15 +18,14 @@ namespace psring::worker {
 /// largest batch. What travels lies in the arena that servers of the host map.
 class TableBatch {
  public:
-  /// `counts`: it counts the occurrences of keys. `exact`: rows that are pulled ahead come in two parts (net::kAhead).
-  /// REQUIRES: layout and world outlive it.
-  TableBatch(const TableLayout& layout, const World& world, bool counts, bool exact);
+  /// `exact`: rows that are pulled ahead come in two parts (net::kAhead). REQUIRES: layout, rule and world outlive it.
+  TableBatch(const TableLayout& layout, const optim::TableRule& rule, const World& world, bool exact);
   TableBatch(const TableBatch&) = delete;
   TableBatch& operator=(const TableBatch&) = delete;
   ~TableBatch();
   /// The bytes that it books, by category.
-  static void predict(const TableLayout& layout, bool counts, bool exact, Prediction& sum);
-  /// The bytes of an arena that it takes.
+  static void predict(const TableLayout& layout, const optim::TableRule& rule, bool exact, Prediction& sum);
+  /// The bytes of an arena that it takes, at most.
   static std::size_t lent_bytes(const TableLayout& layout);
 
   /// Takes the keys of a batch, and clears the gradients.
@@ -40,14 +40,17 @@ class TableBatch {
   Elements rows();
   void arrived();
   TableView view(Range bags);
-  /// The rows' gradients, rounded to the type that travels. REQUIRES: called once for each batch that is trained.
+  /// The rows' gradients as they travel: rounded to the table's type, or each row encoded (TableRule::codec). REQUIRES:
+  /// called once for each batch that is trained.
   ConstElements gradients();
 
  private:
   std::size_t values() const { return count_ * layout_.width; }
   bool narrow() const { return layout_.type != DType::f32; }
+  Buffer& summed_gradients() { return wide_gradients_.size_bytes() > 0 ? wide_gradients_ : gradients_; }
 
   const TableLayout& layout_;
+  const optim::TableRule& rule_;
   MemoryLedger& memory_;
   UniqueKeys unique_;
   Buffer keys_;
@@ -57,9 +60,9 @@ class TableBatch {
   Buffer offsets_;
   Buffer landing_;         ///< for rows that come in two parts; empty if they do not
   Buffer rows_;            ///< in the type that travels
-  Buffer gradients_;       ///< as well
+  Buffer gradients_;       ///< as they travel
   Buffer wide_rows_;       ///< in f32; empty if rows travel in f32
-  Buffer wide_gradients_;  ///< as well
+  Buffer wide_gradients_;  ///< in f32; empty if gradients travel in f32
   std::size_t count_ = 0;  ///< of different keys
   std::size_t lookups_taken_ = 0;
   std::size_t bags_ = 0;
