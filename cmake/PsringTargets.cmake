@@ -107,8 +107,9 @@ if(PSRING_SANITIZE STREQUAL "thread")
     "TSAN_OPTIONS=halt_on_error=1 ignore_noninstrumented_modules=1 suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp")
 endif()
 
-# oneDNN chooses kernels for the processor, and these round differently. So tests that compute run with the widest
-# instructions, and once more with each of these (SSE41, AVX2, AVX512_CORE, AVX512_CORE_BF16, AVX512_CORE_AMX).
+# oneDNN chooses kernels for the processor, and these round differently. So tests of layers, and of the equality of jobs,
+# run with the widest instructions, and once more with each of these (SSE41, AVX2, AVX512_CORE, AVX512_CORE_BF16,
+# AVX512_CORE_AMX).
 set(isas)
 if(EXISTS /proc/cpuinfo)
   file(STRINGS /proc/cpuinfo wider REGEX "^flags.* avx512f" LIMIT_COUNT 1)
@@ -119,16 +120,17 @@ endif()
 set(PSRING_TEST_ISAS ${isas} CACHE STRING "Instruction sets that tests which compute are run with beside the widest")
 
 # psring_test(base/range_test LABELS unit LINKS psring::common): one ctest test, range_test, from base/range_test.cpp with
-# the shared main. WIDEST_ONLY: the test is not repeated for each instruction set, because it takes long and depends on no
-# rounding that another test does not cover.
+# the shared main. KERNELS: it is repeated for each instruction set, because what it checks depends on how kernels round.
 function(psring_test source)
-  cmake_parse_arguments(ARG "SERIAL;WIDEST_ONLY" "" "LABELS;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL;KERNELS" "" "LABELS;LINKS" ${ARGN})
   get_filename_component(name ${source} NAME)
   add_executable(${name} ${source}.cpp)
   target_link_libraries(${name} PRIVATE psring_flags psring_test_main ${ARG_LINKS})
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  # A test's own code is compiled more often than it is run: -O1, and the headers of all tests precompiled.
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests PSRING_RARELY_RUN ON)
+  target_precompile_headers(${name} REUSE_FROM psring_test_main)
   set(kernels)
-  if(ARG_LINKS MATCHES "psring::(worker|bench)|psring_test_(cuts|jobs|layers)" AND NOT ARG_WIDEST_ONLY)
+  if(ARG_KERNELS)
     set(kernels KERNELS)
   endif()
   psring_add_test(${name} ${kernels} COMMAND ${name} LABELS ${ARG_LABELS})

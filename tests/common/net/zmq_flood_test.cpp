@@ -51,7 +51,10 @@ std::string long_frame(int flags, std::uint64_t size) {
 /// The bytes that introduce a DEALER to a peer without CURVE.
 std::string ready() {
   const std::string body = std::string("\5READY\13Socket-Type\0\0\0\6DEALER", 28);
-  return std::string{4, static_cast<char>(body.size())} + body;
+  std::string bytes(1, '\4');
+  bytes += static_cast<char>(body.size());
+  bytes += body;
+  return bytes;
 }
 
 /// Sends until the other end hangs up, at most kFlood; returns how much left, and raises `most` to the memory held.
