@@ -125,6 +125,9 @@ TableShard::Table& TableShard::find_table(const FrameHeader& header) {
       (header.type != FrameType::rows_pull || only_reads(header) || !is_exact() || table.layout.lookahead == 0))
     fail(ErrorKind::protocol, "a {} ahead of table {}, whose rows are not pulled ahead", to_string(header.type),
          header.unit);
+  if (is_cached(header) && (header.type != FrameType::rows_pull || only_reads(header) || is_exact() ||
+                            !options_.row_consistency.bound || table.layout.lookahead > 0))
+    fail(ErrorKind::protocol, "a {} of table {}, whose rows no worker keeps", to_string(header.type), header.unit);
   const optim::RowRules& rules = table.rule->rows;
   const bool bounded = !is_exact() && options_.row_consistency.bound;
   if (is_unpaired(header) && (bounded || rules.counts() || rules.sweeps() || table.rule->codec))
@@ -184,17 +187,19 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
     fail(ErrorKind::protocol, "a pull of version {} of table {}, whose piece is at {}", header.version, header.unit,
          at);
   const bool counted = table.rule->rows.counts() && !only_reads(header);
-  const std::size_t count = message.payload.size() / optim::key_bytes(counted);
-  const std::size_t answered = count * table.layout.row_bytes() + (is_ahead(header) ? net::mark_bytes(count) : 0);
-  if (message.payload.size() % optim::key_bytes(counted) != 0 ||
-      header.micro * size_bytes(table.layout.type) != answered)
+  const std::size_t count = net::keys_in(message.payload.size(), optim::key_bytes(counted), is_cached(header));
+  const auto keys = message.payload.first(count * optim::key_bytes(counted));
+  net::Marks here = net::read_marks(message.payload.subspan(keys.size()), count);
+  const std::size_t wanted = count - net::count_of(here);
+  const std::size_t answered = wanted * table.layout.row_bytes() + (is_ahead(header) ? net::mark_bytes(count) : 0);
+  if (header.micro * size_bytes(table.layout.type) != answered)
     fail(ErrorKind::protocol, "a pull of {} bytes of keys for {} values", message.payload.size(), header.micro);
   if (answered > net::kMaxPayloadBytes)
     fail(ErrorKind::protocol, "a pull of {} rows of {} bytes, which are more than a frame has", count,
          table.layout.row_bytes());
   if (!message.reply_space.empty() && message.reply_space.size() != answered)
-    fail(ErrorKind::protocol, "space of {} bytes for {} rows", message.reply_space.size(), count);
-  PulledFrame pulled = read_keys(table, piece, header, message.payload, counted);
+    fail(ErrorKind::protocol, "space of {} bytes for {} rows", message.reply_space.size(), wanted);
+  PulledFrame pulled = read_keys(table, piece, header, keys, counted);
   WorkerMemory& own = table.workers[header.sender_rank];
   if (follows_) {
     if (reads) return;
@@ -225,7 +230,8 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
                    .holder = message.reply_holder,
                    .reads = reads,
                    .ahead = is_ahead(header),
-                   .late = {}};
+                   .late = {},
+                   .here = std::move(here)};
   if (reads) {
     pull.own_keys = std::move(pulled.keys);
     pull.keys = pull.own_keys;
@@ -240,7 +246,7 @@ void TableShard::on_pull(const Message& message, Answers& answers) {
   lane.rows = before + count;
   lane.batch_step = header.step;
   lane.batch_flags = header.flags;
-  if (pull.memory.empty() && count > 0)
+  if (pull.memory.empty() && answered > 0)
     pull.memory = answer_memory(table, own, lane, {before, before + count}).first(answered);
   piece.waiting.push_back(std::move(pull));
   answer(table, piece, answers);

@@ -11,6 +11,7 @@
 #include <psring/common/device/buffer.h>
 #include <psring/common/net/layout_message.h>
 #include <psring/common/net/outbox.h>
+#include <psring/common/net/row_marks.h>
 #include <psring/common/net/transport.h>
 #include <psring/optim/checkpoint/shard.h>
 #include <psring/optim/rows/old_rows.h>
@@ -116,6 +117,7 @@ class TableShard {
     bool reads = false;                   ///< no gradients follow
     bool ahead = false;                   ///< it is answered in two parts, and the first is not sent yet
     std::vector<std::uint64_t> late;      ///< keys of the second part
+    net::Marks here;                      ///< bits of the keys whose rows are not asked for (kCached)
     std::size_t sent = 0;                 ///< bytes of its memory
   };
   struct Piece {

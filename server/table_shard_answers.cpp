@@ -61,10 +61,16 @@ net::Outgoing TableShard::answer_to_pull(const Table& table, const Piece& piece,
   FrameHeader header = answer_to(pull.asked, FrameType::rows);
   header.version = pull.asked.version;
   header.dtype = table.layout.type;
-  header.flags &= static_cast<std::uint8_t>(~net::kAhead);  // this is the second part
+  header.flags &= static_cast<std::uint8_t>(~(net::kAhead | net::kCached));  // this is the second part, or all of it
   if (header.dest != 0) header.dest += pull.sent;
-  return {pull.asked.sender(), header,
-          read_rows(table, piece, pull, is_ahead(pull.asked) ? std::span(pull.late) : pull.keys)};
+  std::vector<std::uint64_t> wanted;
+  if (is_cached(pull.asked))
+    for (std::size_t i = 0; i < pull.keys.size(); ++i)
+      if (!net::is_marked(pull.here, i)) wanted.push_back(pull.keys[i]);
+  std::span<const std::uint64_t> keys = pull.keys;
+  if (is_cached(pull.asked)) keys = wanted;
+  if (is_ahead(pull.asked)) keys = pull.late;
+  return {pull.asked.sender(), header, read_rows(table, piece, pull, keys)};
 }
 
 /// Reads the rows of some of a pull's keys into the next part of its memory.

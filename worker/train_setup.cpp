@@ -265,6 +265,7 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
   if (samples != Samples::planned) limit_evaluation(job, data_);
   layout_.tables = table_layouts(job, *model_, *data_.train, strategy_->row_servers ? job.servers : layout_.owners);
   if (!layout_.tables.empty()) check_gain(layout_.tables, row_rules_.emplace(job, optimizers));
+  check_cache(job, layout_.tables);
   if (job.global_batch > data_.train->size())
     fail(ErrorKind::usage, "--global-batch {}: --data {} has only {} samples", job.global_batch, job.data,
          data_.train->size());

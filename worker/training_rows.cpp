@@ -6,7 +6,7 @@
 #include <psring/optim/norm.h>
 #include <psring/optim/rows/row_figures.h>
 #include <psring/optim/rows/row_hash.h>
-#include <psring/worker/exchange/tables/local_tables.h>
+#include <psring/worker/exchange/tables/row_cache.h>
 #include <psring/worker/model/safetensors.h>
 #include <psring/worker/tables/row_batches.h>
 #include <psring/worker/training.h>
@@ -25,6 +25,10 @@ const KeyCounts& Training::key_counts() const {
   for (const TableLayout& table : setup_.layout().tables) rules.push_back(setup_.rows().rules->of(table.name).rows);
   const bool begun = last > plan_.run_first_step;
   const bool exact = job.table_lookahead > 0 && job.row_consistency() == "bsp";
+  std::vector<std::size_t> cached;
+  if (job.table_cache > 0)
+    for (const TableLayout& table : setup_.layout().tables)
+      cached.push_back(RowCache::rows_in(table, job.table_cache, RowCache::steps_of(job)));
   KeyCounts counts({.data = *setup_.data().train,
                     .sampler = sampler(),
                     .tables = key_fields_of(setup_.model().tables),
@@ -34,7 +38,10 @@ const KeyCounts& Training::key_counts() const {
                     .first = plan_.run_first_step,
                     .last = last,
                     .beyond = begun ? std::min<std::uint64_t>(job.table_lookahead, setup_.steps() - last) : 0,
-                    .exact = exact ? setup_.layout().tables : std::vector<TableLayout>(),
+                    .layouts = setup_.layout().tables,
+                    .in_parts = exact,
+                    .cached_rows = std::move(cached),
+                    .cached_steps = RowCache::steps_of(job),
                     .known = std::move(known)});
   return key_counts_.emplace(last, std::move(counts)).second;
 }

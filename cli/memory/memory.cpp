@@ -156,6 +156,7 @@ int memory(MemoryFlags& flags, const Invocation& invocation) {
   options::check_count("--hosts", flags.hosts, kMostHosts);
   parse_language(flags.lang);
   flags.limit_bytes();  // throws if it is wrong, also where --json leaves it out
+  if (flags.table.find(':') != std::string::npos) flags.job["table"] = std::exchange(flags.table, "");  // of a job
   if (!flags.parameters.empty() && !flags.table.empty())
     fail(ErrorKind::usage, "--table: expected without --parameters");
   if (!flags.table.empty() && flags.lookups.empty())
@@ -234,7 +235,8 @@ Command add_memory(const Flags& program) {
   command.add("--limit", flags->limit, "memory of a process, such as a GPU's 24G: say what fits into it")
       .show_value("SIZE");
   command.add("--parameters", flags->parameters, "in place of --model: number of parameters, such as 7B");
-  command.add("--table", flags->table, "in place of --model: the rows and the width of a table, such as 100Mx64");
+  command.add("--table", flags->table,
+              "in place of --model: the rows and the width of a table, such as 100Mx64; NAME:KEYS: as train");
   command.add("--lookups", flags->lookups, "with --table: lookups of a worker's batch, such as 16384 or 26x2048");
   command.add("--zipf", flags->zipf, "with --table: exponent of the keys' distribution; 0: uniform").show_default();
   command.add("--layers", flags->layers, "with --parameters: transformer layers, for activations and KV cache");

@@ -89,7 +89,7 @@ TableMemory predict(const MemoryFlags& flags, const JobOptions& job, const optim
   memory.receives = memory.keys * row_bytes;
   const bool exact = !parse_consistency(job.row_consistency()).each_push_updates;
   for (std::size_t turn = 0; turn < worker::batches_of(table); ++turn)
-    worker::TableBatch::predict(table, rule, exact, memory.worker);
+    worker::TableBatch::predict(table, rule, worker::TableBatch::Parts::none, memory.worker);
   const double owned = memory.rows / static_cast<double>(job.servers);
   worker::KeyCounts::Most most{.rows = static_cast<std::size_t>(std::ceil(owned))};
   most.index_bytes = expected_index_bytes(owned);

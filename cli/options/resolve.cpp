@@ -234,11 +234,18 @@ void set_recovery(JobOptions& job, const worker::StrategyKind& kind) {
   if (job.backup_workers > 0) lost = fmt::format("--backup-workers {}", job.backup_workers);
   if (job.optimizer == "lamb") lost = "--optimizer lamb";
   if (job.local_reduce) lost = "--local-reduce";
-  for (const JobOptions& table : options::options_of_tables(job)) {
-    const optim::RowRules rules = optim::row_rules(table);
-    if (rules.admits()) lost = "--table-admit " + table.table_admit;
-    if (rules.most > 0) lost = "--table-rows " + table.table_rows;
-    if (rules.ttl > 0) lost = "--table-ttl " + table.table_ttl;
+  std::vector<std::string> tables = options::named_tables(job.table);
+  tables.emplace_back();  // those without options of their own
+  for (const std::string& name : tables) {
+    const JobOptions own = options::options_of_table(job, name);
+    const optim::RowRules rules = optim::row_rules(own);
+    const auto flag = [&](const char* key, const std::string& value) {
+      return name.empty() ? fmt::format("--table-{} {}", key, value)
+                          : fmt::format("--table {}:{}={}", name, key, value);
+    };
+    if (rules.admits()) lost = flag("admit", own.table_admit);
+    if (rules.most > 0) lost = flag("rows", own.table_rows);
+    if (rules.ttl > 0) lost = flag("ttl", own.table_ttl);
   }
   const bool kept = lost.empty();
   if (kept && kind.row_servers)

@@ -4,10 +4,11 @@
 #include <cstdint>
 
 #include <psring/common/net/frame.h>
+#include <psring/common/net/row_marks.h>
 
 namespace psring::net {
 
-// Flags of the frames of rows, beside those of FrameHeader.
+// Flags of the frames of rows. kCached is the bit of FrameHeader::kSkipped, which frames of rows do not have.
 
 /// A rows_pull that no gradients follow, or a rows_push whose payload begins with keys; `micro` then is the f32
 /// learning rate. With kStartUp such a push assigns values, in f32.
@@ -21,10 +22,12 @@ inline constexpr std::uint8_t kListed = 64;
 /// these keys; and one with the other rows, once the step before is made.
 inline constexpr std::uint8_t kAhead = 128;
 
-/// Returns the bytes of the bits for so many keys.
-constexpr std::size_t mark_bytes(std::size_t keys) { return (keys + 63) / 64 * sizeof(std::uint64_t); }
+/// A rows_pull whose payload ends with a bit for each key (words of 64, from the lowest bit), set where the worker has
+/// the row: the answer has the other rows.
+inline constexpr std::uint8_t kCached = 8;
 
 constexpr bool is_ahead(const FrameHeader& header) { return (header.flags & kAhead) != 0; }
+constexpr bool is_cached(const FrameHeader& header) { return (header.flags & kCached) != 0; }
 constexpr bool is_unpaired(const FrameHeader& header) { return (header.flags & kUnpaired) != 0; }
 constexpr bool is_listed(const FrameHeader& header) { return (header.flags & kListed) != 0; }
 /// True for a rows_pull that no gradients of the pulled rows follow in its order.

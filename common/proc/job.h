@@ -54,6 +54,7 @@ struct JobOptions {
   std::string table_init = "uniform:0.05";  ///< of rows: uniform:A, normal:A or constant:A
   std::string table_consistency;            ///< of rows, see Consistency; "": as `consistency`
   std::size_t table_lookahead = 0;          ///< steps by which rows are pulled ahead
+  std::size_t table_cache = 0;              ///< bytes of rows of its last steps that a worker keeps, of each table
   std::string table_admit;                  ///< "": a key's first update makes its row
   std::string table_ttl;                    ///< "": rows stay
   std::string table_rows;                   ///< "": as many as the host's memory holds

@@ -65,7 +65,7 @@ class TableRows {
   static RecordMemory::Sizes record_sizes(std::size_t width, const RowRule& rule);
   static std::size_t scratch_bytes(std::size_t width, const RowRule& rule);
 
-  /// REQUIRES: rule and ledger outlive this.
+  /// REQUIRES: rule, codec and ledger outlive this.
   TableRows(const Options& options, MemoryLedger& ledger);
 
   const Options& options() const { return options_; }

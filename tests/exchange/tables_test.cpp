@@ -436,6 +436,54 @@ TEST_CASE("under ssp and asp rows are pulled several steps ahead") {
   for (const test::WorkerRun& worker : run.workers) CHECK(worker.model == run.workers[0].model);
 }
 
+TEST_CASE("rows of a worker's cache are not asked for, and the bytes are as predicted") {
+  const auto [strategy, links, bound, bytes] = GENERATE(
+      table<std::string, Links, std::string, std::size_t>({{"ps", Links::shm, "ssp:1", 1 << 20},
+                                                           {"ps", Links::tcp, "ssp:3", 1 << 20},
+                                                           {"ps", Links::in_process, "ssp:2", 9 * 24},
+                                                           {"hybrid", Links::shm, "ssp:2", 24},
+                                                           {"hybrid", Links::tcp, "ssp:2", 1 << 20},
+                                                           {"hybrid-colocated", Links::shm, "ssp:2", 30 * 24}}));
+  CAPTURE(strategy, bound, bytes);
+  JobOptions job = small_job();
+  job.data = "criteo-like:samples=12";  // keys come again soon
+  if (strategy == "ps") job.consistency = bound;
+  job.table_consistency = bound;
+  job.table_optimizer = "adagrad";
+  job.table_type = bound == "ssp:1" ? "bf16" : "f32";
+  job.accumulate = bound == "ssp:1" || bytes == 9 * 24 ? 2 : 1;  // the rows are acquired twice
+  if (strategy.ends_with("colocated")) job.placement = "colocated";
+  if (links == Links::tcp) job.transport = "tcp";
+  job.eval_every = 4;
+  const JobRun plain = at_servers(job, 3, 2, links, strategy);
+  job.table_cache = bytes;
+  const JobRun run = at_servers(job, 3, 2, links, strategy);
+  check_predicted(run, links);
+  for (const test::WorkerRun& worker : run.workers) CHECK(worker.model == run.workers[0].model);
+  if (bytes == 1 << 20) CHECK(run.servers_sent < plain.servers_sent);
+  CHECK(run.servers_received > plain.servers_received);  // by the bits
+}
+
+TEST_CASE("one worker's cache gives the rows of up to K steps before") {
+  JobOptions job = small_job();
+  job.data = "criteo-like:samples=6";  // every step has the same keys
+  job.shuffle = "none";
+  job.steps = 2;
+  job.lr = 1e-30;
+  job.table_lr = 0.5;
+  job.consistency = "ssp:1";
+  const JobRun fresh = at_servers(job, 1, 1);
+  job.table_cache = 1 << 20;
+  const JobRun cached = at_servers(job, 1, 1);
+  CHECK(fresh.workers[0].model != cached.workers[0].model);
+  check_predicted(cached);
+  job.steps = 1;
+  CHECK(at_servers(job, 1, 1).workers[0].model == [&] {
+    job.table_cache = 0;
+    return at_servers(job, 1, 1).workers[0].model;
+  }());
+}
+
 TEST_CASE("options that tables do not have are refused by name") {
   const auto refused = [](auto&& change) {
     JobOptions job = small_job();
@@ -503,12 +551,28 @@ TEST_CASE("options that tables do not have are refused by name") {
                job.checkpoint_every = 1;
              }),
              line("--checkpoint-every 1 with --table rows:admit=2"));
-  CHECK_THAT(
-      refused([](JobOptions& job) {
-        job.table_type = "bf16";
-        job.table_compress = "bf16";
-      }),
-      Contains("--table-compress: the gradient of a row of table 'rows' takes 8 bytes in this code, and 8 without"));
+  CHECK_THAT(refused([](JobOptions& job) {
+               job.table_type = "bf16";
+               job.table_compress = "bf16";
+             }),
+             Contains("the gradient of a row of table 'rows' takes 8 bytes in this code, and 8 without"));
+  for (const char* consistency : {"bsp", "asp", "ssp:0"})
+    CHECK_THAT(refused([&](JobOptions& job) {
+                 job.consistency = consistency;
+                 job.table_cache = 1024;
+               }),
+               line(fmt::format("--table-cache 1024 with --table-consistency {}", consistency)));
+  CHECK_THAT(refused([](JobOptions& job) {
+               job.consistency = "ssp:2";
+               job.table_cache = 1024;
+               job.table_lookahead = 1;
+             }),
+             line("--table-cache 1024 with --table-lookahead 1"));
+  CHECK_THAT(refused([](JobOptions& job) {
+               job.consistency = "ssp:2";
+               job.table_cache = 20;
+             }),
+             Contains("--table-cache 20: a row of table 'rows' and its key take 24 bytes"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_sweep = 5; }), line("--table-sweep 5"));
   CHECK_THAT(refused([](JobOptions& job) { job.table_lookahead = 2; }), line("--table-lookahead 2"));
   CHECK_THAT(refused([](JobOptions& job) {

@@ -55,10 +55,21 @@ test::Frame read_frame(fuzz::Input& in, const Layout& layout, std::size_t server
     header.type = FrameType::rows_pull;
     header.micro = static_cast<std::uint32_t>(count * kWidth);
     if (in.below(4) == 0) header.flags = net::kAhead;
+    const bool cached = in.below(4) == 0;
+    if (cached) header.flags = net::kCached;
     if (net::is_ahead(header)) header.micro += static_cast<std::uint32_t>(net::mark_bytes(count) / sizeof(float));
     const std::vector<std::uint64_t> keys = read_keys(in, buckets, count);
     const auto bytes = std::as_bytes(std::span(keys));
     frame.payload.assign(bytes.begin(), bytes.end());
+    if (cached) {
+      std::vector<std::uint8_t> here(count);
+      for (std::uint8_t& each : here) each = static_cast<std::uint8_t>(in.below(2));
+      net::Marks marks = net::marks_of(here);
+      header.micro -= static_cast<std::uint32_t>(net::count_of(marks) * kWidth);
+      if (!marks.empty() && in.below(16) == 0) marks.back() = in.number<std::uint64_t>();
+      const auto bits = std::as_bytes(std::span(marks));
+      frame.payload.insert(frame.payload.end(), bits.begin(), bits.end());
+    }
   } else {
     header.type = FrameType::rows_push;
     frame.payload.resize(count * kWidth * sizeof(float));
@@ -78,8 +89,15 @@ void fuzz_client(fuzz::Input& in, const Layout& layout) {
   std::vector<float> rows(keys.size() * kWidth);
   std::vector<Outgoing> out;
   std::vector<std::byte> landing(keys.size() * (8 + kWidth * sizeof(float)));
-  protocol.pull(0, worker::RowKeys{.keys = keys, .landing = landing}, 0, rows,
-                ahead ? worker::RowUse::ahead : worker::RowUse::train, out);
+  worker::RowKeys asked{.keys = keys, .landing = landing};
+  std::vector<std::byte> memory(keys.size() * worker::kKeyWithBits);
+  std::vector<std::uint8_t> here(keys.size());
+  for (std::uint8_t& each : here) each = static_cast<std::uint8_t>(in.below(2));
+  if (!ahead && in.below(2) == 0) {
+    asked.memory = memory;
+    asked.here = here;
+  }
+  protocol.pull(0, asked, 0, rows, ahead ? worker::RowUse::ahead : worker::RowUse::train, out);
   std::vector<std::byte> payload(kMostKeys * kWidth * sizeof(float) + 1);
   for (int i = 0; i < 32 && !in.empty(); ++i) {
     Message message{out[in.below(out.size())].header, {}, {}, nullptr};
@@ -104,10 +122,15 @@ void fuzz_client(fuzz::Input& in, const Layout& layout) {
 }  // namespace
 
 void psring::fuzz::run(Input in) {
-  const Layout layout = fuzzed_layout();
+  Layout layout = fuzzed_layout();
   if (in.below(4) == 0) return fuzz_client(in, layout);
-  test::ShardCluster cluster(
-      {.servers = kServers, .workers = kWorkers, .memory_bytes = 1 << 22, .table_optimizer = "adam"});
+  const bool stale = in.below(3) == 0;  // workers may have caches
+  if (stale) layout.tables[0].lookahead = 0;
+  test::ShardCluster cluster({.servers = kServers,
+                              .workers = kWorkers,
+                              .memory_bytes = 1 << 22,
+                              .row_consistency = stale ? "ssp:2" : "bsp",
+                              .table_optimizer = "adam"});
   cluster.open(layout);
   const std::size_t empty = cluster.communication_bytes();
   for (int i = 0; i < 200 && !in.empty(); ++i) {

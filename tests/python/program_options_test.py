@@ -13,7 +13,7 @@ REFUSED = [
     "--overlap off", "--device cuda", "--cuda-graphs off", "--threads 2", "--max-restarts 1", "--trace on",
     "--live 127.0.0.1:0", "--tensorboard", "--fault kill:worker:0@step=3", "--fault slow:worker:0=4x", "--elastic 1:1",
     "--table-lr 0.5", "--table-type bf16", "--table-admit 2", "--table-ttl 5", "--table-rows 4096", "--table-sweep 3",
-    "--table-consistency asp", "--table-lookahead 1", "--table-compress bf16", "--table rows:lr=1",
+    "--table-consistency asp", "--table-lookahead 1", "--table-cache 1M", "--table-compress bf16", "--table rows:lr=1",
 ]
 # The same for options that servers use, in jobs without servers.
 WITHOUT_SERVERS = [

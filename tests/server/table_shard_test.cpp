@@ -238,6 +238,44 @@ TEST_CASE("frames that the protocol does not allow change nothing") {
   CHECK(cluster.send(0, push(1, 0, kAll, {})).size() == 2);
 }
 
+TEST_CASE("a pull that names the rows that a worker has is answered by the others") {
+  ShardCluster cluster({.workers = 1, .lr = 0.5, .row_consistency = "ssp:2"});
+  cluster.open(layout_of(1));
+  const std::vector<std::uint64_t> keys{key_in(1), key_in(2), key_in(3)};
+  const auto cached = [&](std::uint64_t step, std::uint64_t here, std::size_t wanted) {
+    Frame frame = pull(0, step, kAll, keys);
+    frame.header.flags = kCached;
+    frame.header.micro = static_cast<std::uint32_t>(wanted * kWidth);
+    const auto bytes = std::as_bytes(std::span(&here, 1));
+    frame.payload.insert(frame.payload.end(), bytes.begin(), bytes.end());
+    return frame;
+  };
+  const auto refused = [&](const Frame& frame) { return cluster.send(0, frame)[0].text(); };
+  CHECK_THAT(refused(cached(0, 2, 3)), Contains("bytes of keys for 6 values"));
+  CHECK_THAT(refused(cached(0, 8, 3)), Contains("with bits for more than its 3 keys"));
+  Frame cut = cached(0, 2, 2);
+  cut.payload.pop_back();
+  CHECK_THAT(refused(cut), Contains("bytes of keys, which are no whole number of keys"));
+  Frame reads = cached(0, 2, 2);
+  reads.header.flags |= FrameHeader::kStartUp;
+  CHECK_THAT(refused(reads), Contains("whose rows no worker keeps"));
+  const auto rows = cluster.send(0, cached(0, 2, 2));
+  CHECK(rows[0].header.flags == 0);
+  const std::vector<float> first = initial(keys[0]);
+  const std::vector<float> third = initial(keys[2]);
+  CHECK(rows[0].values() == std::vector<float>{first[0], first[1], third[0], third[1]});
+  CHECK(cluster.send(0, push(0, 0, kAll, {1, 1, 2, 2, 3, 3}))[0].header.type == FrameType::rows_ack);
+  CHECK(cluster.shard(0).tables().rows() == 3);
+  CHECK(cluster.send(0, cached(1, 7, 0))[0].payload.empty());
+  CHECK(cluster.send(0, push(0, 1, kAll, {1, 1, 2, 2, 3, 3}))[0].header.type == FrameType::rows_ack);
+  const std::vector<float> second = initial(keys[1]);
+  const auto after = cluster.send(0, cached(2, 5, 1));
+  CHECK(after[0].values() == std::vector<float>{second[0] - 2, second[1] - 2});
+  ShardCluster exact({.workers = 1});
+  exact.open(layout_of(1));
+  CHECK_THAT(exact.send(0, cached(0, 2, 2))[0].text(), Contains("whose rows no worker keeps"));
+}
+
 TEST_CASE("gradients of rows are taken in the table's code alone") {
   ShardCluster cluster({.workers = 1, .lr = 0.5, .table_compress = "int8"});
   cluster.open(layout_of(1));

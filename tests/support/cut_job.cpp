@@ -123,7 +123,7 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
     std::vector<float>& gradients = row_gradients_[step_ % kTurns];
     gradients = noise(rows.size(), 77 + step_ * 8 + rank_);
     for (std::size_t i = 0; i < rows.size(); ++i) gradients[i] += 0.3F * rows[i] + 0.2F * parameters_[0][i];
-    tables_.push(0, step_, ConstElements(std::span<const float>(gradients)), out);
+    tables_.push(0, step_, ConstElements(std::span<const float>(gradients)), net::Encoding::dense, out);
   }
 
   bool has_all() const {

@@ -15,6 +15,7 @@
 #include <psring/worker/data/criteo_like.h>
 #include <psring/worker/data/key_counts.h>
 #include <psring/worker/data/key_reader.h>
+#include <psring/worker/exchange/tables/row_cache.h>
 #include <psring/worker/exchange/tables/unique_keys.h>
 #include <psring/worker/model/dlrm.h>
 #include <psring/worker/model/embedding_bag.h>
@@ -384,7 +385,7 @@ TEST_CASE("the client takes the answers that it asked for, and no others") {
   CHECK(rows == answers);
   CHECK_THAT(refused([](net::Message&) {}), Contains("not asked for"));
   out.clear();
-  protocol.push(0, 4, rows, out);
+  protocol.push(0, 4, rows, net::Encoding::dense, out);
   REQUIRE(out.size() == 2);
   CHECK(!protocol.acknowledged(0));
   for (net::Message message : messages) {
@@ -455,7 +456,7 @@ TEST_CASE("the rows of a pull ahead come in two parts, and go to their places") 
   if (count % 64 != 0) {
     std::vector<std::byte> beyond = first;
     beyond[8 * marks.size() - 1] |= std::byte{128};
-    CHECK_THAT(refused(message, [&](net::Message& m) { m.payload = beyond; }), Contains("other rows"));
+    CHECK_THAT(refused(message, [&](net::Message& m) { m.payload = beyond; }), Contains("with bits for more than its"));
   }
   protocol.on_message(message);
   CHECK(!protocol.arrived(0, 5, RowUse::train));
@@ -518,4 +519,32 @@ TEST_CASE("a model's specification is checked") {
   CHECK_THAT(refused("dlrm:dim=8,bottom=4-4"), Contains("bottom ends in a width of 4, dim=8 expected"));
   CHECK_THAT(refused("dlrm:top=4-x"), Contains("top: expected WIDTH-WIDTH"));
   CHECK_THAT(refused("dlrm:tables=2"), Contains("unknown key 'tables'"));
+}
+
+TEST_CASE("a cache keeps the rows of its last steps, the first to come leave first") {
+  const TableLayout table{.name = "rows", .width = 1, .most_keys = 4};
+  MemoryLedger ledger;
+  CHECK(worker::RowCache::rows_in(table, 1000, 2) == 8);
+  CHECK(worker::RowCache::rows_in(table, 40, 2) == 3);
+  CHECK(worker::RowCache::rows_in(table, 11, 2) == 0);
+  worker::RowCache cache(table, 5, 2, ledger);
+  std::vector<float> rows;
+  std::vector<std::uint8_t> here;
+  const auto step = [&](std::uint64_t number, const std::vector<std::uint64_t>& keys) {
+    rows.assign(keys.size(), 0);
+    const auto found = cache.take(number, keys, std::as_writable_bytes(std::span(rows)));
+    here.assign(found.begin(), found.end());
+    for (std::size_t i = 0; i < keys.size(); ++i)  // the others come, with the step's number
+      if (here[i] == 0) rows[i] = static_cast<float>(100 * number + keys[i]);
+    for (int twice = 0; twice < 2; ++twice) cache.keep(number, keys, std::as_bytes(std::span(rows)));
+    return rows;
+  };
+  CHECK(step(0, {1, 2, 3}) == std::vector<float>{1, 2, 3});
+  CHECK(step(1, {2, 3, 4}) == std::vector<float>{2, 3, 104});
+  CHECK(here == std::vector<std::uint8_t>{1, 1, 0});
+  CHECK(step(2, {1, 5, 6}) == std::vector<float>{1, 205, 206});    // six rows: the first one leaves
+  CHECK(step(2, {1, 2, 4}) == std::vector<float>{201, 2, 104});    // and now the second
+  CHECK(step(3, {2, 3, 4}) == std::vector<float>{302, 303, 104});  // of step 0, that is too old
+  CHECK(step(4, {4, 9}) == std::vector<float>{404, 409});
+  CHECK(step(9, {2, 3, 4, 9}) == std::vector<float>{902, 903, 904, 909});
 }

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <deque>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include <psring/common/net/row_flags.h>
@@ -22,6 +24,37 @@ auto first_of(std::span<const std::uint64_t> keys, std::size_t owners, std::size
   return owner == owners ? keys.end()
                          : std::ranges::lower_bound(keys, table_buckets(owners, owner).begin, {}, optim::bucket_of);
 }
+
+std::size_t owner_of(std::uint64_t key, std::size_t owners) {
+  std::size_t owner = 0;
+  while (table_buckets(owners, owner).end <= optim::bucket_of(key)) ++owner;
+  return owner;
+}
+
+/// The keys whose rows a worker's cache has, by the step that brought them.
+class CachedKeys {
+ public:
+  /// Returns the keys of a step's batch whose rows are here, and takes the others.
+  std::vector<std::uint64_t> take(std::uint64_t step, std::span<const std::uint64_t> keys, std::size_t most,
+                                  std::size_t steps) {
+    const auto leave = [&] {
+      steps_.erase(order_.front());
+      order_.pop_front();
+    };
+    while (!order_.empty() && steps_.at(order_.front()) + steps < step) leave();
+    std::vector<std::uint64_t> here;
+    for (const std::uint64_t key : keys)
+      if (steps_.contains(key)) here.push_back(key);
+    for (const std::uint64_t key : keys)
+      if (steps_.try_emplace(key, step).second) order_.push_back(key);
+    while (order_.size() > most) leave();
+    return here;
+  }
+
+ private:
+  std::deque<std::uint64_t> order_;                         ///< as they came
+  std::unordered_map<std::uint64_t, std::uint64_t> steps_;  ///< by key
+};
 
 /// Takes out the rows that leave in a sweep: by counting, for each row, how many of its group stay behind it in age.
 void sweep(const optim::RowRules& rules, std::uint64_t updates, auto& rows) {
@@ -101,6 +134,7 @@ KeyCounts::KeyCounts(Run run)
   for (std::size_t table = 0; table < run.known.size(); ++table)
     for (const optim::RowAge& row : run.known[table]) rows[table].push_back({row.key, row.last, row.count});
   moved_.assign(run.tables.size(), std::vector<Moved>(run.workers * owners_));
+  std::vector<CachedKeys> cached(run.cached_rows.size() * run.workers);
   const std::uint64_t batches = run.sampler.batches();
   for (std::uint64_t step = run.first; step < run.last + run.beyond; ++step) {
     if (step == run.first || step % batches == 0) run.sampler.begin_epoch(static_cast<std::uint32_t>(step / batches));
@@ -126,9 +160,16 @@ KeyCounts::KeyCounts(Run run)
           moved[owner].trained += trains ? count : 0;
           moved[owner].asked += count;
         }
-        if (step > run.first && !run.exact.empty())
-          for (const RowFrame& frame : cut_rows(run.exact[table], owners_, keys, optim::key_bytes(counts)))
+        if (step > run.first && run.in_parts)
+          for (const RowFrame& frame : cut_rows(run.layouts[table], owners_, keys, optim::key_bytes(counts)))
             moved[frame.owner].mark_bytes += net::mark_bytes(frame.rows.size());
+        if (!cached.empty()) {
+          CachedKeys& own = cached[table * run.workers + worker];
+          for (const std::uint64_t key : own.take(step, keys, run.cached_rows[table], run.cached_steps))
+            ++moved[owner_of(key, owners_)].cached;
+          for (const RowFrame& frame : cut_rows(run.layouts[table], owners_, keys, optim::key_bytes(counts)))
+            moved[frame.owner].cached_bytes += net::mark_bytes(frame.rows.size());
+        }
         if (all.size() < 2 * sorted[table] + 65536) continue;
         keep_last(all);
         sorted[table] = all.size();

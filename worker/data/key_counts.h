@@ -29,18 +29,23 @@ class KeyCounts {
     std::size_t owners = 1;                   ///< of each table's buckets
     std::vector<optim::RowRules> rules = {};  ///< by table; empty: every key gets a row, which stays
     std::uint64_t first = 0;
-    std::uint64_t last = 0;                              ///< steps [first, last)
-    std::uint64_t beyond = 0;                            ///< steps after these whose rows were pulled ahead
-    std::vector<TableLayout> exact = {};                 ///< rows ahead are answered in two parts; empty: in one
+    std::uint64_t last = 0;                     ///< steps [first, last)
+    std::uint64_t beyond = 0;                   ///< steps after these whose rows were pulled ahead
+    std::vector<TableLayout> layouts = {};      ///< of the tables; needed for what follows
+    bool in_parts = false;                      ///< rows ahead are answered in two parts
+    std::vector<std::size_t> cached_rows = {};  ///< by table, that a worker's cache has room for; empty: there is none
+    std::size_t cached_steps = 0;               ///< that a row stays there
     std::vector<std::vector<optim::RowAge>> known = {};  ///< by table: the rows before step `first`
   };
   explicit KeyCounts(Run run);
 
   /// Different keys of a worker's batches at an owner, added up over the steps.
   struct Moved {
-    std::uint64_t trained = 0;     ///< their rows are pulled, and their gradients pushed
-    std::uint64_t asked = 0;       ///< with those of the steps beyond, whose rows are pulled
-    std::uint64_t mark_bytes = 0;  ///< that come with the rows of the steps ahead; see net::kAhead
+    std::uint64_t trained = 0;       ///< their rows are pulled, and their gradients pushed
+    std::uint64_t asked = 0;         ///< with those of the steps beyond, whose rows are pulled
+    std::uint64_t mark_bytes = 0;    ///< that come with the rows of the steps ahead; see net::kAhead
+    std::uint64_t cached = 0;        ///< of `asked`, those whose rows the worker's cache has
+    std::uint64_t cached_bytes = 0;  ///< that say which; see net::kCached
   };
   const Moved& moved(std::size_t table, std::size_t worker, std::size_t owner) const {
     return moved_[table][worker * owners_ + owner];

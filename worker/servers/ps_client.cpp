@@ -162,7 +162,7 @@ void PsClient::pull_rows(std::size_t table, const RowKeys& keys, std::uint64_t v
 
 void PsClient::push_rows(std::size_t table, std::uint64_t step, ConstElements gradients, net::Encoding encoding) {
   const Busy busy(*this);
-  tables_.push(table, step, gradients, frames_, encoding);
+  tables_.push(table, step, gradients, encoding, frames_);
   send([&] { return fmt::format("gradients of rows of '{}', step {}", layout().tables[table].name, step); });
 }
 

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include <psring/common/base/text/error.h>
@@ -59,26 +58,16 @@ std::vector<RowFrame> cut_rows(const TableLayout& table, std::size_t owners, std
 
 namespace {
 
-/// The keys of a frame, with their counts behind them if these travel.
-std::span<const std::byte> payload_of(const RowKeys& asked, Range rows) {
+/// The keys of a frame, with what travels behind them: their counts, or bits.
+std::span<const std::byte> payload_of(const RowKeys& asked, Range rows, const net::Marks& marks) {
   const auto keys = std::as_bytes(asked.keys.subspan(rows.begin, rows.size()));
-  if (asked.counts.empty()) return keys;
-  const auto counts = std::as_bytes(asked.counts.subspan(rows.begin, rows.size()));
-  const std::size_t each = optim::key_bytes(true);
-  const std::span<std::byte> out = asked.memory.subspan(rows.begin * each, rows.size() * each);
-  std::ranges::copy(counts, std::ranges::copy(keys, out.begin()).out);
+  if (asked.counts.empty() && asked.here.empty()) return keys;
+  const auto behind = asked.here.empty() ? std::as_bytes(asked.counts.subspan(rows.begin, rows.size()))
+                                         : std::as_bytes(std::span(marks));
+  const std::size_t each = asked.here.empty() ? optim::key_bytes(true) : kKeyWithBits;
+  const std::span<std::byte> out = asked.memory.subspan(rows.begin * each, keys.size() + behind.size());
+  std::ranges::copy(behind, std::ranges::copy(keys, out.begin()).out);
   return out;
-}
-
-/// Copies rows to the places whose marks are `set`, in order.
-void scatter(std::span<const std::byte> rows, std::span<const std::uint64_t> marks, bool set, std::span<std::byte> into,
-             std::size_t row_bytes) {
-  const std::byte* from = rows.data();
-  for (std::size_t row = 0; row * row_bytes < into.size(); ++row) {
-    if (((marks[row / 64] >> row % 64 & 1) != 0) != set) continue;
-    std::memcpy(into.data() + row * row_bytes, from, row_bytes);
-    from += row_bytes;
-  }
 }
 
 }  // namespace
@@ -111,35 +100,41 @@ void TableProtocol::ask(std::size_t number, const RowKeys& asked, std::uint64_t 
   const TableLayout& layout = layout_.tables[number];
   Table& table = tables_[number];
   Lane& own = table.lanes[lane_of(number, version, (flags & FrameHeader::kStartUp) != 0)];
-  check(own.missing == 0 && into.size() == asked.keys.size() * layout.width,
-        "rows of a table are pulled twice at once");
+  check(own.missing == 0 && into.size() == asked.keys.size() * layout.width, "rows are pulled twice at once");
   own.into = into;
   own.version = version;
   own.parts.clear();
   const bool reads = (flags & (FrameHeader::kStartUp | net::kUnpaired)) != 0;
   const bool ahead = (flags & net::kAhead) != 0;
+  if (!asked.here.empty()) flags |= net::kCached;
   for (const RowFrame& frame : cut_rows(layout, layout_.owners, asked.keys, optim::key_bytes(!asked.counts.empty()))) {
     const Range rows = frame.rows;
-    own.parts.push_back({.frame = frame, .waiting = true, .ahead = ahead, .marks = {}});
+    Part& part = own.parts.emplace_back(Part{.frame = frame, .waiting = true, .ahead = ahead});
+    if (!asked.here.empty()) part.marks = net::marks_of(asked.here.subspan(rows.begin, rows.size()));
+    part.landed = net::count_of(part.marks);
     FrameHeader head = header(number, frame, FrameType::rows_pull, version);
     head.flags = flags;
     if (reads) head.step = table.reads;
-    const std::size_t bytes = rows.size() * layout.row_bytes() + (ahead ? net::mark_bytes(rows.size()) : 0);
+    const std::size_t bytes =
+        (rows.size() - part.landed) * layout.row_bytes() + (ahead ? net::mark_bytes(rows.size()) : 0);
     head.micro = static_cast<std::uint32_t>(bytes / size_bytes(layout.type));
-    const std::byte* const place = ahead ? asked.landing.data() + rows.begin * (layout.row_bytes() + 8)
-                                         : into.subspan(rows.begin * layout.width, 0).data();
+    const std::size_t landing = layout.row_bytes() + (ahead ? sizeof(std::uint64_t) : 0);
+    const std::byte* const place = (flags & (net::kAhead | net::kCached)) != 0
+                                       ? asked.landing.data() + rows.begin * landing
+                                       : into.subspan(rows.begin * layout.width, 0).data();
     head.dest = mark_ && bytes > 0 ? mark_(place) : 0;
-    out.push_back({{net::Role::server, static_cast<std::uint32_t>(frame.owner)}, head, payload_of(asked, rows)});
+    out.push_back(
+        {{net::Role::server, static_cast<std::uint32_t>(frame.owner)}, head, payload_of(asked, rows, part.marks)});
   }
   own.missing = own.parts.size();
   if (reads) ++table.reads;
 }
 
-void TableProtocol::push(std::size_t number, std::uint64_t step, ConstElements gradients, Frames& out,
-                         net::Encoding encoding) {
+void TableProtocol::push(std::size_t number, std::uint64_t step, ConstElements gradients, net::Encoding encoding,
+                         Frames& out) {
   Table& table = tables_[number];
   const Lane& pulled = table.lanes[lane_of(number, step, false)];
-  const std::size_t rows = pulled.parts.empty() ? 0 : pulled.parts.back().frame.rows.end;
+  const std::size_t rows = pulled.into.size() / layout_.tables[number].width;
   const std::size_t width = gradients.size() / std::max<std::size_t>(rows, 1);
   check(pulled.missing == 0 && pulled.version == step, "gradients of rows that are not here");
   for (const Part& part : pulled.parts) {
@@ -191,19 +186,17 @@ void TableProtocol::on_message(const net::Message& message) {
   }
   if (first) {
     part->ahead = false;
-    part->marks.resize(marks / sizeof(std::uint64_t));
-    if (marks > 0) std::memcpy(part->marks.data(), message.payload.data(), marks);
-    for (const std::uint64_t word : part->marks) part->landed += static_cast<std::size_t>(std::popcount(word));
+    part->marks = net::read_marks(message.payload.first(marks), rows);
+    part->landed = net::count_of(part->marks);
   } else if (part->ahead) {
     refuse("sent the second part of rows before the first, of");
   }
   const std::size_t here = first ? part->landed : rows - part->landed;
-  if (part->landed > rows || (rows % 64 != 0 && first && part->marks.back() >> rows % 64 != 0) ||
-      message.payload.size() != marks + here * layout.row_bytes())
+  if (part->landed > rows || message.payload.size() != marks + here * layout.row_bytes())
     refuse("sent other rows than it was asked for, of");
   const Elements into = own.into.subspan(part->frame.rows.begin * layout.width, rows * layout.width);
   if (!part->marks.empty())
-    scatter(message.payload.subspan(marks), part->marks, first, into.bytes(), layout.row_bytes());
+    net::scatter(message.payload.subspan(marks), part->marks, first, into.bytes(), layout.row_bytes());
   else if (rows > 0 && message.payload.data() != into.data())
     std::memcpy(into.data(), message.payload.data(), message.payload.size());
   if (first && !part->last_came) return;

@@ -10,17 +10,22 @@
 #include <psring/common/base/elements.h>
 #include <psring/common/base/layout.h>
 #include <psring/common/net/outbox.h>
+#include <psring/common/net/row_marks.h>
 #include <psring/worker/servers/client_protocol.h>
 #include <psring/worker/tables/row_use.h>
 
 namespace psring::worker {
 
+/// The most bytes of a key, on average of a frame, with the bit that says whether its row is here.
+inline constexpr std::size_t kKeyWithBits = 16;
+
 /// The keys of a batch, hashed, ascending.
 struct RowKeys {
   std::span<const std::uint64_t> keys;
   std::span<const std::uint32_t> counts = {};  ///< occurrences, which travel with the keys; empty: they do not
-  std::span<std::byte> memory = {};            ///< for both as they travel, 12 bytes a key
-  std::span<std::byte> landing = {};           ///< for the answer to a pull ahead: for each key 8 bytes and its row
+  std::span<std::byte> memory = {};            ///< for both as they travel, 12 bytes a key; kKeyWithBits with `here`
+  std::span<std::byte> landing = {};           ///< for answers in parts: for each key its row, and 8 bytes if ahead
+  std::span<const std::uint8_t> here = {};     ///< 1 for each key whose row nobody sends; empty: all rows are sent
 };
 
 /// A part of a batch's rows that one frame asks for.
@@ -50,8 +55,7 @@ class TableProtocol {
   /// or, of the steps before, all but those of TableLayout::lookahead.
   void pull(std::size_t table, const RowKeys& asked, std::uint64_t version, Elements into, RowUse use, Frames& out);
   /// Pushes the gradients of the rows that were pulled for a step, equally many elements each.
-  void push(std::size_t table, std::uint64_t step, ConstElements gradients, Frames& out,
-            net::Encoding encoding = net::Encoding::dense);
+  void push(std::size_t table, std::uint64_t step, ConstElements gradients, net::Encoding encoding, Frames& out);
 
   /// True for the frames that on_message takes.
   static bool takes(net::FrameType type) { return type == net::FrameType::rows || type == net::FrameType::rows_ack; }
@@ -84,10 +88,10 @@ class TableProtocol {
   struct Part {
     RowFrame frame;
     bool waiting = false;
-    bool ahead = false;                ///< of two answers, none of them here
-    bool last_came = false;            ///< the second of them, which is empty, came first
-    std::vector<std::uint64_t> marks;  ///< of the first one
-    std::size_t landed = 0;            ///< its rows
+    bool ahead = false;      ///< of two answers, none of them here
+    bool last_came = false;  ///< the second of them, which is empty, came first
+    net::Marks marks;        ///< of the first one, or of the rows that were here before
+    std::size_t landed = 0;  ///< rows that are here
   };
   /// Pulls that follow each other.
   struct Lane {

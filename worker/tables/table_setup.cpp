@@ -12,6 +12,7 @@
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/optimizers.h>
 #include <psring/worker/data/key_reader.h>
+#include <psring/worker/exchange/tables/row_cache.h>
 #include <psring/worker/tables/row_batches.h>
 #include <psring/worker/tables/table_setup.h>
 
@@ -88,6 +89,7 @@ void check_without_tables(const JobOptions& job) {
   refuse(job.table != plain.table, "--table " + job.table);
   refuse(job.table_consistency != plain.table_consistency, "--table-consistency " + job.table_consistency);
   refuse(job.table_lookahead != plain.table_lookahead, fmt::format("--table-lookahead {}", job.table_lookahead));
+  refuse(job.table_cache != plain.table_cache, fmt::format("--table-cache {}", job.table_cache));
 }
 
 }  // namespace
@@ -122,6 +124,12 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
        "with --consistency " + job.consistency + " workers do not wait for each other"},
       {!each_push_of_rows && job.table_lookahead > 1, fmt::format("--table-lookahead {}", job.table_lookahead),
        "under bsp the rows of one step ahead are known"},
+      {job.table_cache > 0 && !(parse_consistency(job.row_consistency()).bound.value_or(0) > 0 && each_push_of_rows),
+       fmt::format("--table-cache {} with --table-consistency {}", job.table_cache, job.row_consistency()),
+       "rows are kept for the K steps of ssp:K"},
+      {job.table_cache > 0 && job.table_lookahead > 0,
+       fmt::format("--table-cache {} with --table-lookahead {}", job.table_cache, job.table_lookahead),
+       "rows that are on their way are not in the cache yet"},
       {each_push_of_rows && (any.sweeps || !any.admits.empty()), "--table-consistency " + job.row_consistency(),
        "--table-admit, --table-ttl and --table-rows count the steps of all workers"},
       {!any.sweeps && job.table_sweep != plain.table_sweep, fmt::format("--table-sweep {}", job.table_sweep),
@@ -182,12 +190,20 @@ void check_program_tables(const JobOptions& job) {
   refuse(rows, "this program");
 }
 
+void check_cache(const JobOptions& job, std::span<const TableLayout> tables) {
+  for (const TableLayout& table : tables)
+    if (job.table_cache > 0 && RowCache::rows_in(table, job.table_cache, RowCache::steps_of(job)) == 0)
+      fail(ErrorKind::usage, "--table-cache {}: a row of table '{}' and its key take {} bytes", job.table_cache,
+           table.name, table.row_bytes() + sizeof(std::uint64_t));
+}
+
 void check_gain(std::span<const TableLayout> tables, const optim::TableRules& rules) {
   for (const TableLayout& table : tables)
     if (const optim::TableRule& rule = rules.of(table.name);
         rule.codec && rule.gradient_bytes(table) >= table.row_bytes())
       fail(ErrorKind::usage,
-           "--table-compress: the gradient of a row of table '{}' takes {} bytes in this code, and {} without it",
+           "--table-compress, or compress in --table: the gradient of a row of table '{}' takes {} bytes in this code, "
+           "and {} without",
            table.name, rule.gradient_bytes(table), table.row_bytes());
 }
 

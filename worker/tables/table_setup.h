@@ -15,6 +15,9 @@ namespace psring::worker {
 /// option is about tables and the model has none. `planned`: the samples cannot be read.
 void check_tables(const JobOptions& job, const StrategyKind& strategy, const Model& model, bool planned);
 
+/// Throws usage, naming the flag, if a worker's cache has no room for a row of some table.
+void check_cache(const JobOptions& job, std::span<const TableLayout> tables);
+
 /// Throws usage, naming the flag, if gradients of rows take no fewer bytes in a table's code than without it.
 void check_gain(std::span<const TableLayout> tables, const optim::TableRules& rules);
 

@@ -94,10 +94,4 @@ JobOptions options_of_table(const JobOptions& job, std::string_view table) {
   return own;
 }
 
-std::vector<JobOptions> options_of_tables(const JobOptions& job) {
-  std::vector<JobOptions> all{job};
-  for (const std::string& name : named_tables(job.table)) all.push_back(options_of_table(job, name));
-  return all;
-}
-
 }  // namespace psring::options

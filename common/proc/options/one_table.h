@@ -16,7 +16,4 @@ std::vector<std::string> named_tables(const std::string& text);
 /// Throws usage.
 JobOptions options_of_table(const JobOptions& job, std::string_view table);
 
-/// Returns the options of all tables: of those that --table does not name, then of each that it names.
-std::vector<JobOptions> options_of_tables(const JobOptions& job);
-
 }  // namespace psring::options

@@ -258,6 +258,14 @@ constexpr Option kTables[] = {
      .needs = {{{Feature::servers, "has no servers: its rows are in its process"}}},
      .exchange_only = true,
      .in_programs = InPrograms::no},
+    {.name = "table-cache",
+     .help = "a worker keeps so many bytes of each table's rows, and under ssp:K asks for a row anew after K steps; 0: "
+             "none",
+     .form = Form::bytes,
+     .field = &JobOptions::table_cache,
+     .needs = {{{Feature::servers, "has no servers: its rows are in its process"}}},
+     .exchange_only = true,
+     .in_programs = InPrograms::no},
 };
 
 constexpr Option kPrecision[] = {

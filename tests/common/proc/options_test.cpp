@@ -131,11 +131,6 @@ TEST_CASE("--table gives one table its own options, and leaves the others") {
   CHECK(contexts.table_compress == "int8");
   CHECK(contexts.table_rows.empty());
   CHECK(options_of_table(job, "others").table_ttl == "9");
-  const std::vector<JobOptions> all = options_of_tables(job);
-  REQUIRE(all.size() == 3);
-  CHECK(all[0].table_lr == 0.5);
-  CHECK(all[1].table_lr == 0.1);
-  CHECK(all[2].table_compress == "int8");
 }
 
 TEST_CASE("a wrong --table is refused with one line that names the table") {

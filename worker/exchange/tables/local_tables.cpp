@@ -26,7 +26,7 @@ LocalTables::LocalTables(const Plan& plan, const World& world) : plan_(plan) {
                                                        world.memory));
     auto& own = batches_.emplace_back();
     for (std::size_t worker = 0; worker < plan.job.virtual_workers; ++worker)
-      own.push_back(std::make_unique<TableBatch>(tables[table], rule, world, false));
+      own.push_back(std::make_unique<TableBatch>(tables[table], rule, world, TableBatch::Parts::none));
     gradients_.emplace_back(plan.job.virtual_workers);
   }
 }
@@ -91,7 +91,7 @@ void LocalTables::predict(const KeyCounts& counts, Prediction& sum) const {
     const TableLayout& layout = plan_.layout.tables[table];
     const optim::TableRule& rule = plan_.rows.rules->of(layout.name);
     for (std::size_t worker = 0; worker < plan_.job.virtual_workers; ++worker)
-      TableBatch::predict(layout, rule, false, sum);
+      TableBatch::predict(layout, rule, TableBatch::Parts::none, sum);
     for (const auto& [category, bytes] : row_memory(layout, *rule.rule, counts.most(table, 0)))
       sum.worker_memory[category] += bytes;
   }

@@ -8,6 +8,7 @@
 #include <psring/optim/rows/old_rows.h>
 #include <psring/worker/data/key_counts.h>
 #include <psring/worker/exchange/tables/local_tables.h>
+#include <psring/worker/exchange/tables/row_cache.h>
 #include <psring/worker/exchange/tables/table_batch.h>
 #include <psring/worker/servers/ps_client.h>
 #include <psring/worker/servers/server_bytes.h>
@@ -17,6 +18,15 @@ namespace {
 
 /// All workers see each version of the rows.
 bool is_exact(const Plan& plan) { return plan.job.row_consistency() == "bsp"; }
+
+std::size_t cached_rows(const Plan& plan, const TableLayout& table) {
+  return RowCache::rows_in(table, plan.job.table_cache, RowCache::steps_of(plan.job));
+}
+
+TableBatch::Parts parts_of(const Plan& plan, const TableLayout& table) {
+  if (cached_rows(plan, table) > 0) return TableBatch::Parts::cached;
+  return is_exact(plan) && table.lookahead > 0 ? TableBatch::Parts::ahead : TableBatch::Parts::none;
+}
 
 /// Tables at servers. A batch's rows are pulled by their keys; their gradients are pushed in the same order.
 class ServedTables final : public Tables {
@@ -53,6 +63,7 @@ class ServedTables final : public Tables {
   const World& world_;
   const bool opens_;
   std::vector<std::vector<std::unique_ptr<TableBatch>>> batches_;  ///< by table
+  std::vector<std::unique_ptr<RowCache>> caches_;                  ///< by table; null: there is none
   std::uint64_t turn_ = 0;                                         ///< of the batch that was fetched last
   std::uint64_t version_ = 0;
   RowUse use_ = RowUse::read;
@@ -67,7 +78,10 @@ ServedTables::ServedTables(const Plan& plan, const World& world, bool opens)
   for (const TableLayout& table : plan.layout.tables) {
     auto& own = batches_.emplace_back();
     for (std::size_t i = 0; i < batches_of(table); ++i)
-      own.push_back(std::make_unique<TableBatch>(table, plan.rows.rules->of(table.name), world, is_exact(plan)));
+      own.push_back(std::make_unique<TableBatch>(table, plan.rows.rules->of(table.name), world, parts_of(plan, table)));
+    const std::size_t cached = cached_rows(plan, table);
+    caches_.push_back(
+        cached == 0 ? nullptr : std::make_unique<RowCache>(table, cached, RowCache::steps_of(plan.job), world.memory));
   }
 }
 
@@ -103,7 +117,10 @@ void ServedTables::pull(std::span<const KeyBatch> keys, std::uint64_t turn, std:
   for (TableId table = 0; table < keys.size(); ++table) {
     TableBatch& own = batch(table, turn);
     own.take(keys[table], use);
-    world_.client->pull_rows(table, own.row_keys(), version, own.rows(), use);
+    RowKeys asked = own.row_keys();
+    if (caches_[table] != nullptr && use == RowUse::train)
+      asked.here = caches_[table]->take(version, own.keys(), own.rows().bytes());
+    world_.client->pull_rows(table, asked, version, own.rows(), use);
   }
 }
 
@@ -115,6 +132,8 @@ void ServedTables::wait(const auto& what) {
 
 void ServedTables::acquire(TableId table) {
   wait([&] { world_.client->wait_rows(table, version_, use_); });
+  if (caches_[table] != nullptr && use_ == RowUse::train)
+    caches_[table]->keep(version_, batch(table).keys(), batch(table).rows().bytes());
   batch(table).arrived();
 }
 
@@ -182,8 +201,9 @@ void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
       for (std::size_t server = 0; server < counts.owners(); ++server) {
         if (plan_.job.server_in(worker) == server) continue;  // within a process nothing is sent
         const KeyCounts::Moved keys = counts.moved(table, worker, server);
-        const std::uint64_t sent = keys.asked * optim::key_bytes(counted) + keys.trained * rule.gradient_bytes(layout);
-        const std::uint64_t answered = keys.asked * layout.row_bytes() + keys.mark_bytes;
+        const std::uint64_t sent =
+            keys.asked * optim::key_bytes(counted) + keys.cached_bytes + keys.trained * rule.gradient_bytes(layout);
+        const std::uint64_t answered = (keys.asked - keys.cached) * layout.row_bytes() + keys.mark_bytes;
         if (worker == plan_.data_rank.value) {
           sum.run_sends += sent;
           sum.run_receives += answered;
@@ -195,7 +215,9 @@ void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
         sum.run_server_receives += sent;
         sum.run_server_sends += answered;
       }
-    for (std::size_t i = 0; i < batches_of(layout); ++i) TableBatch::predict(layout, rule, is_exact(plan_), sum);
+    for (std::size_t i = 0; i < batches_of(layout); ++i)
+      TableBatch::predict(layout, rule, parts_of(plan_, layout), sum);
+    RowCache::predict(layout, cached_rows(plan_, layout), sum);
     for (std::size_t owner = 0; owner < servers.size(); ++owner) {
       for (const auto& [category, bytes] : row_memory(layout, *rule.rule, counts.most(table, owner)))
         servers[owner][category] += bytes;

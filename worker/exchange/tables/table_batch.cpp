@@ -9,19 +9,21 @@ namespace {
 
 /// Bytes of the parts for a batch of the most keys.
 struct Sizes {
-  Sizes(const TableLayout& layout, bool counted, bool exact, std::size_t gradient_bytes)
+  Sizes(const TableLayout& layout, bool counted, TableBatch::Parts parts, std::size_t gradient_bytes)
       : counts(counted ? layout.most_keys * sizeof(std::uint32_t) : 0),
-        with_counts(counted ? layout.most_keys * optim::key_bytes(true) : 0),
+        with_counts(layout.most_keys * (parts == TableBatch::Parts::cached ? kKeyWithBits
+                                        : counted                          ? optim::key_bytes(true)
+                                                                           : 0)),
         keys(layout.most_keys * sizeof(std::uint64_t)),
         lookups(layout.most_keys * sizeof(std::uint32_t)),
         offsets((layout.most_bags + 1) * sizeof(std::uint32_t)),
-        landing(exact && layout.lookahead > 0 ? optim::answer_bytes(layout, true) : 0),
+        landing(parts == TableBatch::Parts::none ? 0 : optim::answer_bytes(layout, parts == TableBatch::Parts::ahead)),
         rows(layout.most_keys * layout.row_bytes()),
         gradients(layout.most_keys * gradient_bytes),
         wide_rows(wide_bytes(layout, layout.row_bytes())),
         wide_gradients(wide_bytes(layout, gradient_bytes)) {}
-  Sizes(const TableLayout& layout, const optim::TableRule& rule, bool exact)
-      : Sizes(layout, rule.rows.counts(), exact, rule.gradient_bytes(layout)) {}
+  Sizes(const TableLayout& layout, const optim::TableRule& rule, TableBatch::Parts parts)
+      : Sizes(layout, rule.rows.counts(), parts, rule.gradient_bytes(layout)) {}
 
   /// Rows of f32 beside those that travel, which have so many bytes each.
   static std::size_t wide_bytes(const TableLayout& layout, std::size_t row_bytes) {
@@ -55,10 +57,10 @@ TrainedBatches sum_of_trained(std::span<const std::unique_ptr<TableBatch>> batch
   return sum;
 }
 
-TableBatch::TableBatch(const TableLayout& layout, const optim::TableRule& rule, const World& world, bool exact)
+TableBatch::TableBatch(const TableLayout& layout, const optim::TableRule& rule, const World& world, Parts parts)
     : layout_(layout), rule_(rule), memory_(world.memory), unique_(layout.most_keys) {
   memory_.book(Category::communication, UniqueKeys::size_bytes(layout.most_keys));
-  const Sizes sizes(layout, rule, exact);
+  const Sizes sizes(layout, rule, parts);
   counts_ = world.buffer(sizes.counts, Category::communication, nullptr);
   with_counts_ = world.buffer(sizes.with_counts, Category::communication);
   keys_ = world.buffer(sizes.keys, Category::communication);
@@ -73,8 +75,8 @@ TableBatch::TableBatch(const TableLayout& layout, const optim::TableRule& rule, 
 
 TableBatch::~TableBatch() { memory_.release(Category::communication, UniqueKeys::size_bytes(layout_.most_keys)); }
 
-void TableBatch::predict(const TableLayout& layout, const optim::TableRule& rule, bool exact, Prediction& sum) {
-  const Sizes sizes(layout, rule, exact);
+void TableBatch::predict(const TableLayout& layout, const optim::TableRule& rule, Parts parts, Prediction& sum) {
+  const Sizes sizes(layout, rule, parts);
   sum.worker_memory[Category::communication] += sizes.counts + sizes.with_counts + sizes.keys + sizes.lookups +
                                                 sizes.offsets + sizes.landing +
                                                 UniqueKeys::size_bytes(layout.most_keys);
@@ -83,8 +85,8 @@ void TableBatch::predict(const TableLayout& layout, const optim::TableRule& rule
 }
 
 std::size_t TableBatch::lent_bytes(const TableLayout& layout) {
-  const Sizes sizes(layout, true, true, layout.row_bytes());
-  return sizes.with_counts + sizes.keys + sizes.landing + 2 * sizes.rows + 6 * Arena::kAlignment;
+  const Sizes sizes(layout, true, Parts::ahead, layout.row_bytes());
+  return layout.most_keys * kKeyWithBits + sizes.keys + sizes.landing + 2 * sizes.rows + 6 * Arena::kAlignment;
 }
 
 void TableBatch::take(const KeyBatch& keys, RowUse use) {

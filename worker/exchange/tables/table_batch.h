@@ -18,13 +18,16 @@ namespace psring::worker {
 /// largest batch. What travels lies in the arena that servers of the host map.
 class TableBatch {
  public:
-  /// `exact`: rows that are pulled ahead come in two parts (net::kAhead). REQUIRES: layout, rule and world outlive it.
-  TableBatch(const TableLayout& layout, const optim::TableRule& rule, const World& world, bool exact);
+  /// Rows that are pulled ahead under bsp come in two parts (net::kAhead); of a cache's batch (net::kCached), only
+  /// those that the cache does not have.
+  enum class Parts : std::uint8_t { none, ahead, cached };
+  /// REQUIRES: layout, rule and world outlive it.
+  TableBatch(const TableLayout& layout, const optim::TableRule& rule, const World& world, Parts parts);
   TableBatch(const TableBatch&) = delete;
   TableBatch& operator=(const TableBatch&) = delete;
   ~TableBatch();
   /// The bytes that it books, by category.
-  static void predict(const TableLayout& layout, const optim::TableRule& rule, bool exact, Prediction& sum);
+  static void predict(const TableLayout& layout, const optim::TableRule& rule, Parts parts, Prediction& sum);
   /// The bytes of an arena that it takes, at most.
   static std::size_t lent_bytes(const TableLayout& layout);
 
@@ -55,10 +58,10 @@ class TableBatch {
   UniqueKeys unique_;
   Buffer keys_;
   Buffer counts_;       ///< empty if nobody counts
-  Buffer with_counts_;  ///< as well: keys and counts as they travel
+  Buffer with_counts_;  ///< keys as they travel, with counts or a cache's bits; empty if they travel alone
   Buffer lookups_;
   Buffer offsets_;
-  Buffer landing_;         ///< for rows that come in two parts; empty if they do not
+  Buffer landing_;         ///< for rows that come in parts; empty if they do not
   Buffer rows_;            ///< in the type that travels
   Buffer gradients_;       ///< as they travel
   Buffer wide_rows_;       ///< in f32; empty if rows travel in f32

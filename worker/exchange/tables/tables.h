@@ -35,7 +35,7 @@ struct TrainedBatches {
 
 /// The part of a strategy that answers for the rows of the model's tables: where they are when a pass wants them, how
 /// their gradients reach their owners, and who updates them. For each (virtual) worker's batch the trainer calls fetch
-/// once, then acquire and grad_ready where a layer reads the table.
+/// once, then acquire, in each micro-batch, and grad_ready where a layer reads the table.
 class Tables {
  public:
   virtual ~Tables() = default;
