@@ -117,7 +117,10 @@ psring_status begin(psring_group* group, psring_work** work, Begin begin, bool k
       flight->group = group->parts;
       return flight;
     });
-    if (keeps || !handle->flight->ended.load()) *work = handle.release();
+    const bool ended = handle->flight->ended.load(std::memory_order_acquire);
+    // Another thread may have ended it meanwhile, with the error that ended the job.
+    if (ended && handle->flight->error) throw psring::Error(*handle->flight->error);
+    if (keeps || !ended) *work = handle.release();
     return PSRING_OK;
   });
 }
