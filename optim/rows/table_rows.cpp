@@ -17,11 +17,25 @@ constexpr std::size_t kRowsAhead = 16;
 /// Walks through the keys of one worker, list by list.
 class Cursor {
  public:
-  /// `width`: elements of a row's gradient.
-  Cursor(const std::vector<RowGradients>& lists, std::size_t width) : lists_(lists), width_(width) { skip_empty(); }
+  /// `width`: elements of a row's gradient, as it travels. `codec`: decodes them; null: they are values.
+  Cursor(const std::vector<RowGradients>& lists, std::size_t width, const Codec* codec)
+      : lists_(lists), width_(width), codec_(codec) {
+    skip_empty();
+  }
   bool done() const { return list_ == lists_.size(); }
   std::uint64_t key() const { return lists_[list_].keys[at_]; }
-  ConstElements gradient() const { return lists_[list_].gradients.subspan(at_ * width_, width_); }
+  /// Returns the gradient's values: where they are, or decoded or widened into `space`.
+  const float* gradient(std::span<float> space) const {
+    const ConstElements& all = lists_[list_].gradients;
+    const std::byte* const at = all.data() + at_ * width_ * size_bytes(all.type());
+    if (codec_ == nullptr && all.type() == DType::f32) return reinterpret_cast<const float*>(at);
+    const ConstElements own(at, width_, all.type());
+    if (codec_ != nullptr)
+      codec_->decode(own, {}, Elements(space));
+    else
+      convert(own, Elements(space));
+    return space.data();
+  }
   std::uint32_t count() const { return lists_[list_].counts.empty() ? 1 : lists_[list_].counts[at_]; }
   std::uint32_t place() const { return lists_[list_].places.empty() ? RowIndex::kNoRow : lists_[list_].places[at_]; }
   /// Begins to fetch the gradients of a later key: another processor has written them.
@@ -45,6 +59,7 @@ class Cursor {
 
   const std::vector<RowGradients>& lists_;
   const std::size_t width_;
+  const Codec* const codec_;
   std::size_t list_ = 0;
   std::size_t at_ = 0;
 };
@@ -52,28 +67,15 @@ class Cursor {
 /// Writes what `of` makes of each value. Rows are short: calls of memcpy, and tests for overlap, would take most of the
 /// time. REQUIRES: `from` and `to` are equal, or do not overlap.
 inline void transform(const float* from, std::size_t count, float* to, const auto& of) {
-  constexpr std::size_t kLanes = 8;
-  std::size_t at = 0;
-  for (; at + kLanes <= count; at += kLanes) {
-    float lanes[kLanes];
-    std::memcpy(lanes, from + at, sizeof lanes);
-    for (float& lane : lanes) lane = of(lane);
-    std::memcpy(to + at, lanes, sizeof lanes);
-  }
-  for (; at < count; ++at) to[at] = of(from[at]);
+#pragma GCC ivdep
+  for (std::size_t at = 0; at < count; ++at) to[at] = of(from[at]);
 }
 inline void copy_floats(const float* from, std::size_t count, float* to) {
   transform(from, count, to, [](float value) { return value; });
 }
-
-/// Writes a gradient times `factor` to `out`.
-void scale(ConstElements gradient, float factor, std::span<float> out) {
-  const float* from = out.data();
-  if (gradient.type() == DType::f32)
-    from = reinterpret_cast<const float*>(gradient.data());
-  else
-    convert(gradient, Elements(out));
-  transform(from, out.size(), out.data(), [factor](float value) { return value * factor; });
+inline void add_floats(const float* from, std::size_t count, float* sum) {
+#pragma GCC ivdep
+  for (std::size_t at = 0; at < count; ++at) sum[at] += from[at];
 }
 
 }  // namespace
@@ -169,13 +171,6 @@ void TableRows::read_before(const OldRows& old, std::span<const std::uint64_t> k
   }
 }
 
-/// Returns a row's gradient as values: itself, or decoded into `space`.
-ConstElements TableRows::decoded(ConstElements gradient, std::span<float> space) const {
-  if (options_.codec == nullptr) return gradient;
-  options_.codec->decode(gradient, {}, Elements(space));
-  return ConstElements(space);
-}
-
 void TableRows::update(const Update& update, std::span<const std::vector<RowGradients>> workers, float factor,
                        OldRows* old) {
   const std::size_t width = options_.width;
@@ -184,7 +179,7 @@ void TableRows::update(const Update& update, std::span<const std::vector<RowGrad
   if (old != nullptr) old->clear();
   std::vector<Cursor> cursors;
   const std::size_t travels = options_.codec == nullptr ? width : options_.codec->bytes(width);
-  for (const auto& lists : workers) cursors.emplace_back(lists, travels);
+  for (const auto& lists : workers) cursors.emplace_back(lists, travels, options_.codec);
   for (;;) {
     std::uint64_t least = 0;
     bool any = false;
@@ -197,22 +192,21 @@ void TableRows::update(const Update& update, std::span<const std::vector<RowGrad
     const std::span<float> sum = gradients_.subspan(keys_.size() * width, width);
     std::uint32_t count = 0;
     std::uint32_t place = RowIndex::kNoRow;
-    std::size_t workers_with_key = 0;
-    ConstElements first;
+    const float* total = nullptr;  // of the workers so far
     for (Cursor& cursor : cursors) {
       if (cursor.done() || cursor.key() != least) continue;
       cursor.prefetch();
-      if (++workers_with_key == 1) {
-        first = decoded(cursor.gradient(), sum);
+      if (total == nullptr) {
+        total = cursor.gradient(sum);
         place = cursor.place();
       } else {
-        if (workers_with_key == 2 && options_.codec == nullptr) convert(first, Elements(sum));
-        add(Elements(sum), decoded(cursor.gradient(), values_.first(width)));
+        if (total != sum.data()) copy_floats(std::exchange(total, sum.data()), width, sum.data());
+        add_floats(cursor.gradient(values_.first(width)), width, sum.data());
       }
       count = add_occurrences(count, cursor.count());
       cursor.next();
     }
-    scale(workers_with_key == 1 ? first : ConstElements(sum), factor, sum);
+    transform(total, width, sum.data(), [factor](float value) { return value * factor; });
     if (place < records_.used()) records_.prefetch(place);
     rows_[keys_.size()] = place;
     keys_.push_back(least);

@@ -104,7 +104,6 @@ class TableRows {
  private:
   static constexpr std::size_t kAtOnce = 64;
 
-  ConstElements decoded(ConstElements gradient, std::span<float> space) const;
   void find_rows();
   void admit(std::uint64_t updates);
   std::uint32_t make_row(std::uint64_t key);
