@@ -9,7 +9,6 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include <psring/common/base/range.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/device/mapping.h>
 
@@ -46,6 +45,13 @@ void Mapping::map(int fd, int flags) {
 
 Mapping::~Mapping() {
   if (reserved_ != nullptr) ::munmap(reserved_, reserved_bytes_);
+}
+
+void Mapping::discard(Range bytes) const {
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t begin = round_up(bytes.begin, page);
+  const std::size_t end = bytes.end / page * page;
+  if (begin < end) ::madvise(data_ + begin, end - begin, MADV_DONTNEED);  // only advice: the pages stay in use without
 }
 
 std::size_t host_memory_bytes() {

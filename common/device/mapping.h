@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <span>
 
+#include <psring/common/base/range.h>
 #include <psring/common/base/system/fd.h>
 
 namespace psring {
@@ -23,6 +24,8 @@ class Mapping {
   std::byte* data() const { return data_; }
   std::size_t size() const { return size_; }
   std::span<std::byte> bytes() const { return {data_, size_}; }
+  /// Gives the whole pages within these bytes back to the host. Private pages are zero when they are touched again.
+  void discard(Range bytes) const;
 
  private:
   void map(int fd, int flags);

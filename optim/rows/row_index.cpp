@@ -1,10 +1,14 @@
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <utility>
+#include <vector>
 
 #include <absl/container/flat_hash_map.h>
 
 #include <psring/common/base/text/error.h>
 #include <psring/optim/rows/row_index.h>
+#include <psring/optim/rows/slot_memory.h>
 
 namespace psring::optim {
 namespace {
@@ -29,7 +33,26 @@ constexpr std::size_t capacity_of(std::size_t map, std::size_t keys) {
   return capacity;
 }
 
-using Map = absl::flat_hash_map<std::uint64_t, std::uint32_t, Identity>;
+/// Gives a map its slots from a SlotMemory.
+template <class T>
+struct Allocator {
+  using value_type = T;
+
+  explicit Allocator(SlotMemory& of) : memory(&of) {}
+  template <class Other>
+  Allocator(const Allocator<Other>& other) : memory(other.memory) {}
+  T* allocate(std::size_t count) { return reinterpret_cast<T*>(memory->allocate(count * sizeof(T))); }
+  void deallocate(T* block, std::size_t count) { memory->free(reinterpret_cast<std::byte*>(block), count * sizeof(T)); }
+  template <class Other>
+  bool operator==(const Allocator<Other>& other) const {
+    return memory == other.memory;
+  }
+
+  SlotMemory* memory;
+};
+
+using Map = absl::flat_hash_map<std::uint64_t, std::uint32_t, Identity, std::equal_to<>,
+                                Allocator<std::pair<const std::uint64_t, std::uint32_t>>>;
 
 void reserve(Map& map, std::size_t capacity) {
   map.reserve(capacity - capacity / 8);  // the most keys for which the library takes so many slots
@@ -39,7 +62,10 @@ void reserve(Map& map, std::size_t capacity) {
 }  // namespace
 
 struct RowIndex::Maps {
-  std::array<Map, kMaps> all;
+  Maps() : all(kMaps, Map(Map::allocator_type(memory))) {}
+
+  SlotMemory memory{kMaps + 1};  // erase() makes a map anew beside the old one
+  std::vector<Map> all;
 };
 
 std::size_t RowIndex::booked_bytes(std::span<const std::size_t, kMaps> keys) {
@@ -75,7 +101,7 @@ void RowIndex::erase(std::span<const std::uint64_t> keys) {
     if (before[number] == 0) continue;
     auto& map = maps_->all[number];
     const std::size_t capacity = capacity_of(number, map.size());
-    Map anew;
+    Map anew(map.get_allocator());
     if (capacity > 0) reserve(anew, capacity);
     anew.insert(map.begin(), map.end());
     map = std::move(anew);
