@@ -28,12 +28,25 @@ if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 
+# The processors that psring is built for. Sources whose names end in _x86 or _arm are chosen by it.
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64)$")
+  set(PSRING_PROCESSOR x86)
+  set(PSRING_ARCHITECTURE x86-64-v3)
+  set(PSRING_LEAST_ARCHITECTURE x86-64)
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  set(PSRING_PROCESSOR arm)
+  set(PSRING_ARCHITECTURE armv8-a+crc)
+  set(PSRING_LEAST_ARCHITECTURE armv8-a)
+else()
+  message(FATAL_ERROR "psring is built for x86-64 and aarch64, not for ${CMAKE_SYSTEM_PROCESSOR}")
+endif()
+
 # Flags of our own code: never of those who link us.
 add_library(psring_flags INTERFACE)
 target_compile_features(psring_flags INTERFACE cxx_std_20)
 set(flags
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor -Woverloaded-virtual -Wno-missing-field-initializers
-  -march=x86-64-v3
+  -march=${PSRING_ARCHITECTURE}
   # No contraction into fused operations: the same expression gives the same bits wherever it is compiled.
   -ffp-contract=off -fno-math-errno -fno-trapping-math)
 target_compile_options(psring_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>"

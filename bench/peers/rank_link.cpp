@@ -3,12 +3,12 @@
 #include <cstdlib>
 #include <cstring>
 
-#include <immintrin.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 
 #include <psring/bench/peers/rank_link.h>
+#include <psring/common/base/processor/hints.h>
 #include <psring/common/net/unix_socket.h>
 
 namespace psring::bench {
@@ -29,6 +29,8 @@ void end_with(int bench, int stop) {
 
 }  // namespace
 
+/// Memory order: each arrival releases what its rank wrote and acquires the arrivals before; the last one releases the
+/// phase, which all others acquire. The count is reset before, so that nobody sees it in the next phase.
 void SharedArea::barrier() {
   Header& h = header();
   const std::uint32_t phase = h.phase.load(std::memory_order_acquire);
@@ -39,7 +41,7 @@ void SharedArea::barrier() {
   }
   for (int spins = 0; h.phase.load(std::memory_order_acquire) == phase; ++spins) {
     if (spins < kSpins)
-      _mm_pause();
+      spin_pause();
     else
       ::sched_yield();
   }

@@ -21,7 +21,8 @@ struct Identity {
   std::size_t operator()(std::uint64_t key) const { return key; }
 };
 
-/// A thread that works for another one, which waits for it.
+/// A thread that works for another one, which waits for it. Memory order: who hands the turn over releases what it
+/// wrote.
 class Owner {
  public:
   ~Owner() {

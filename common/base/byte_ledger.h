@@ -35,7 +35,7 @@ class ByteLedger {
     friend auto operator<=>(const Key&, const Key&) = default;
   };
 
-  /// Counts one message of `operation` to or from `peer`.
+  /// Counts one message of `operation` to or from `peer`. Memory order: a sum tells of nothing else, so relaxed.
   void add(Direction direction, const std::string& operation, const std::string& peer, std::uint64_t payload,
            std::uint64_t framing) {
     (direction == Direction::sent ? sent_ : received_).fetch_add(payload + framing, std::memory_order_relaxed);

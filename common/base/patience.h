@@ -16,7 +16,7 @@ namespace psring {
 class Patience {
  public:
   bool hopeful() const {
-    const unsigned misses = misses_.load(std::memory_order_relaxed);
+    const unsigned misses = misses_.load(std::memory_order_relaxed);  // memory order: a guess needs none
     return misses < kDoubtAfter || misses % kTryAgain == 0;
   }
   /// After a wait that was a success or a failure, and after each one without hope.

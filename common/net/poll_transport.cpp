@@ -6,12 +6,12 @@
 #include <map>
 #include <utility>
 
-#include <immintrin.h>
 #include <poll.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <psring/common/base/patience.h>
+#include <psring/common/base/processor/hints.h>
 #include <psring/common/base/system/fd.h>
 #include <psring/common/base/system/processors.h>
 #include <psring/common/base/text/error.h>
@@ -158,7 +158,7 @@ std::optional<Message> PollTransport::receive(Moment deadline) {
     busy = false;
     if (!spin_until) spin_until = now + (patience_.hopeful() ? spin_ : Nanoseconds(0));
     if (now < *spin_until) {
-      for (int i = 0; i < kPausesPerTry; ++i) _mm_pause();
+      for (int i = 0; i < kPausesPerTry; ++i) spin_pause();
       ::sched_yield();
     } else if (!arm_all()) {
       busy = true;
@@ -178,6 +178,8 @@ bool PollTransport::may_have_room() {
   return true;
 }
 
+/// Memory order: the first look may come too late or too early, because the exchange decides, and a sleep sees the
+/// eventfd: relaxed.
 bool PollTransport::take_wake() {
   if (!woken_.load(std::memory_order_relaxed) || !woken_.exchange(false)) return false;
   std::uint64_t rings = 0;

@@ -42,6 +42,9 @@ ShmBells::ShmBells(ShmControl bells, std::size_t rank, std::size_t size, bool cr
 
 /// Either a sleeper sees the earlier stores, or this rank sees that the sleeper sleeps. The sleeper's fence is enough
 /// for both. A fence here would wait until the stores have left this processor: a third of a small operation's time.
+/// Memory order: the words of sleepers are relaxed, because fences order them; the sleeper's is one of all processes
+/// (process_fence.h), which counts for a rank that is between its store and its look. The bell only has to change; it
+/// is released for those who look without a fence.
 void ShmBells::ring() {
   if (all_fence_) {
     std::atomic_signal_fence(std::memory_order_seq_cst);

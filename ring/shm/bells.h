@@ -3,10 +3,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <immintrin.h>
-
 #include <psring/common/base/clock.h>
 #include <psring/common/base/patience.h>
+#include <psring/common/base/processor/hints.h>
 #include <psring/ring/shm/control.h>
 
 namespace psring::ring {
@@ -31,7 +30,7 @@ class ShmBells {
   void sleep(std::uint32_t seen, Nanoseconds at_most);
   /// Spins, yields, then sleeps until the bell has rung since `watch`, at most until the given moment. Leaves.
   void rest(std::uint32_t seen, Moment until);
-  void leave() { own().sleeping.store(0, std::memory_order_relaxed); }
+  void leave() { own().sleeping.store(0, std::memory_order_relaxed); }  // memory order: a late 0 costs a ring
 
   /// Spins briefly, then yields for a while if there is hope; returns true as soon as `ready` does, false if it never
   /// did.
@@ -39,7 +38,7 @@ class ShmBells {
   bool spin(Ready ready) {
     for (unsigned i = 0; i < pauses_; ++i) {
       if (ready()) return true;
-      _mm_pause();
+      spin_pause();
     }
     const SystemClock clock;
     const bool hopeful = patience_.hopeful();

@@ -57,6 +57,7 @@ void ShmTraffic::account(ByteLedger& ledger, const ShmWorld& world, const std::v
   }
 }
 
+/// Memory order: kind and text are written before 2 is released, and read after it was acquired.
 void ShmFailure::check() {
   if (!error_ && header_.broken.load(std::memory_order_acquire) == 2)
     error_ = Error(static_cast<ErrorKind>(header_.kind), header_.text);

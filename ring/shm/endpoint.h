@@ -43,6 +43,7 @@ class ShmTraffic {
   void account(ByteLedger& ledger, const ShmWorld& world, const std::vector<std::size_t>& members);
 
  private:
+  /// Memory order: relaxed, since the counters are figures of their own; they are read when the operations are over.
   void add(std::size_t of, std::atomic<std::uint64_t>& counter, std::size_t bytes) const {
     if (crowded_ || of != rank_)
       counter.fetch_add(bytes, std::memory_order_relaxed);

@@ -16,6 +16,8 @@ bool ShmMessage::step() {
 }
 
 /// A small message is complete once it lies in the mailbox; a large one once the receiver has read it.
+/// Memory order: the sender releases the number after post and payload; the receiver, which acquires it, releases
+/// `taken` after it has read both, so that the sender may write them again.
 bool ShmMessage::step_send() {
   ShmMailbox& box = at_.control().mailbox(at_.rank(), peer_);
   if (!posted_) {

@@ -61,6 +61,9 @@ bool ShmOperation::advance() {
   return finished_;
 }
 
+/// Memory order: a rank releases its post, each of its ticks and `completed` after its stores and loads of the phase
+/// before; who acquires them may read what was stored, and overwrite what was read. A rank's own ticks and `holds`,
+/// which only says whom others wait for, are relaxed.
 bool ShmOperation::step() {
   if (vectors_.way() == ShmWay::none) {
     if (!all_posted()) return false;

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include <psring/common/base/processor/hints.h>
 #include <psring/ring/shm/post.h>
 
 namespace psring::ring {
@@ -17,16 +18,13 @@ void post(ShmEndpoint& at, std::uint64_t number, const Call& said, const Call& c
   const bool copied = bytes > 0 && (small || (post.staged && bytes <= kShmEagerBytes));
   if (copied && (call.collective != Collective::broadcast || call.root == at.rank()))
     std::memcpy(eager_buffer_of(at, at.rank(), number, bytes), data.data, bytes);
-  post.number.store(number + 1, std::memory_order_release);
+  post.number.store(number + 1, std::memory_order_release);  // memory order: after all of the post
   at.bells().ring();
 }
 
 void prepare_post(const ShmEndpoint& at, std::uint64_t number, std::size_t bytes) {
-  const auto take = [](const std::byte* begin, std::size_t size) {
-    for (std::size_t i = 0; i < size; i += 64) asm volatile("prefetchw %0" : : "m"(begin[i]));
-  };
-  take(reinterpret_cast<const std::byte*>(&at.control().post(at.rank(), number)), 64);
-  if (bytes > sizeof ShmPost::few) take(eager_buffer_of(at, at.rank(), number, bytes), bytes);
+  prefetch_to_write(reinterpret_cast<const std::byte*>(&at.control().post(at.rank(), number)), 64);
+  if (bytes > sizeof ShmPost::few) prefetch_to_write(eager_buffer_of(at, at.rank(), number, bytes), bytes);
 }
 
 }  // namespace psring::ring

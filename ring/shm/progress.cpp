@@ -61,6 +61,7 @@ Work ShmProgress::start_collective(const Request& request) {
 }
 
 /// The post and the eager buffer of operation next_ - kShmPosts are used again: all ranks must have finished it.
+/// Memory order: a rank releases `completed` after its last look at them.
 void ShmProgress::make_room(const Call& said) {
   RoomForPost room(*this, at_, {said, next_ - kShmPosts});
   if (!room.advance()) wait_for(room);

@@ -12,6 +12,9 @@ class ShmShares {
  public:
   static constexpr std::uint64_t kMost = 0x7ff;
 
+  // Memory order: every change of the word reads and writes it at once, so that all changes of an operation are one
+  // release sequence: a rank that acquires the last one sees the slices of all ranks.
+
   /// A slice of operation `number` that no rank has claimed, or nothing. `slices`: of this operation.
   std::optional<std::uint64_t> claim(std::uint64_t number, std::uint64_t slices) {
     std::uint64_t seen = word_.load(std::memory_order_acquire);

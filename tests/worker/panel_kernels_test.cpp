@@ -17,8 +17,8 @@ using namespace psring::worker;
 namespace {
 
 std::vector<const PanelKernels*> all_kernels() {
-  std::vector<const PanelKernels*> list{&avx2_panel_kernels()};
-  if (avx512_panel_kernels() != nullptr) list.push_back(avx512_panel_kernels());
+  std::vector<const PanelKernels*> list{&panel_kernels()};
+  if (slower_panel_kernels() != nullptr) list.push_back(slower_panel_kernels());
   return list;
 }
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <immintrin.h>
 
+#include <psring/common/base/processor/hints.h>
 #include <psring/common/base/system/mutex.h>
 #include <psring/common/base/system/processors.h>
 #include <psring/ring/call.h>
@@ -113,6 +113,7 @@ std::shared_ptr<Flight> Engine::start(const std::function<std::shared_ptr<Flight
   return flight;
 }
 
+/// Memory order: see Flight::end.
 bool Engine::test(Flight& flight) {
   if (!flight.ended.load(std::memory_order_acquire)) {
     Enter enter(*this);
@@ -152,7 +153,7 @@ bool Engine::spin(Flight& flight) {
       brief = yield_briefly();
       yielded = true;
     } else {
-      for (int i = 0; i < 16; ++i) _mm_pause();
+      for (int i = 0; i < 16; ++i) spin_pause();
     }
   }
 }

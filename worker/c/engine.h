@@ -36,7 +36,8 @@ class Flight {
   /// "all_reduce of 1024 f32, waiting for ranks 1 and 3". REQUIRES: not complete.
   virtual std::string doing() = 0;
 
-  /// Marks it as complete or failed: it no longer needs its group. Called under the engine's lock.
+  /// Marks it as complete or failed: it no longer needs its group. Called under the engine's lock. Memory order: result
+  /// and error are written before; who looks without the lock acquires, who has the lock needs no order.
   void end() noexcept {
     group.reset();
     ended.store(true, std::memory_order_release);

@@ -117,7 +117,7 @@ psring_status begin(psring_group* group, psring_work** work, Begin begin, bool k
       flight->group = group->parts;
       return flight;
     });
-    const bool ended = handle->flight->ended.load(std::memory_order_acquire);
+    const bool ended = handle->flight->ended.load(std::memory_order_acquire);  // memory order: see Flight::end
     // Another thread may have ended it meanwhile, with the error that ended the job.
     if (ended && handle->flight->error) throw psring::Error(*handle->flight->error);
     if (keeps || !ended) *work = handle.release();

@@ -42,6 +42,7 @@ FetchedRows::FetchedRows(std::size_t table, const TableLayout& layout, std::uint
     wide_ = Buffer(std::max(count_ * width_ * sizeof(float), kLeast), Category::parameters, memory);
 }
 
+/// Memory order: see arrived().
 void FetchedRows::set_arrived() {
   if (type_ != DType::f32) widen(travelling(), wide_.as<float>().first(count_ * width_));
   arrived_.store(true, std::memory_order_release);

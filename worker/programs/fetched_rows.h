@@ -41,6 +41,7 @@ class FetchedRows {
 
   std::size_t table() const { return table_; }
   std::uint64_t version() const { return version_; }
+  /// Memory order: the rows are written before it is released.
   bool arrived() const { return arrived_.load(std::memory_order_acquire); }
   std::size_t size() const { return count_; }
   std::size_t width() const { return width_; }

@@ -68,6 +68,7 @@ void Events::Span::begin(const Activity& activity, std::uint64_t step, Moment st
   if (!is_detail_) return;
   step_ = step;
   source_ = source;
+  // Memory order: `busy_` is for the thread of the spans; others set it, too, but hand nothing over by it: relaxed.
   was_busy_ = events_.busy_.load(std::memory_order_relaxed);
   events_.busy_.store(false, std::memory_order_relaxed);
   if (events_.begins_) events_.begin({start_, Nanoseconds{0}, step_, activity_, source_});

@@ -361,7 +361,7 @@ class Events {
   }
   template <class What>
   void add_ended(const EventHead& head, What&& what) {
-    busy_.store(true, std::memory_order_relaxed);
+    busy_.store(true, std::memory_order_relaxed);  // memory order: see Span
     add(head, std::forward<What>(what));
   }
   /// Gives the detail to the recorder, or returns false.

@@ -23,7 +23,7 @@ class SharedCell {
     Words words{};
     std::memcpy(words.data(), &value, sizeof value);
     const std::uint64_t number = number_.load(std::memory_order_relaxed);
-    number_.store(number + 1, std::memory_order_relaxed);
+    number_.store(number + 1, std::memory_order_relaxed);  // memory order: before the words, which are released
     for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
     number_.store(number + 2, std::memory_order_release);
   }
@@ -36,7 +36,7 @@ class SharedCell {
       if (before % 2 != 0) continue;
       Words words;
       for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
-      if (number_.load(std::memory_order_relaxed) != before) continue;
+      if (number_.load(std::memory_order_relaxed) != before) continue;  // memory order: after the acquired words
       T value;
       std::memcpy(static_cast<void*>(&value), words.data(), sizeof value);
       return value;

@@ -149,6 +149,9 @@ bool ShmLink::flush() {
   return any;
 }
 
+/// Memory order: an entry's words and its payload are written before `head`, and read after it; `tail` and
+/// `bounce_tail` are stored after the words and the payload have been read. So the words themselves are relaxed. The
+/// three counters are sequentially consistent, because signal_event and arm need it.
 bool ShmLink::put(const FrameHeader& header, std::span<const std::byte> payload) {
   Direction& out = memory_->out();
   if (head_ - seen_tail_ == kEntries) {

@@ -45,10 +45,9 @@ struct PanelKernels {
   float (*sum)(const float* values, std::size_t n);
 };
 
-const PanelKernels& avx2_panel_kernels();
-/// Returns null if the processor has no AVX-512 (F and BW).
-const PanelKernels* avx512_panel_kernels();
 /// Returns the fastest kernels that this processor runs.
 const PanelKernels& panel_kernels();
+/// Returns other kernels that it runs, for tests; null if there are none.
+const PanelKernels* slower_panel_kernels();
 
 }  // namespace psring::worker

@@ -41,15 +41,14 @@ namespace avx512 {
 extern const PanelKernels kKernels;  // panel_kernels_avx512.cpp
 }
 
-const PanelKernels& avx2_panel_kernels() { return kKernels; }
+namespace {
 
-const PanelKernels* avx512_panel_kernels() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") ? &avx512::kKernels : nullptr;
-}
+bool has_avx512() { return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"); }
 
-const PanelKernels& panel_kernels() {
-  const PanelKernels* wide = avx512_panel_kernels();
-  return wide != nullptr ? *wide : kKernels;
-}
+}  // namespace
+
+const PanelKernels& panel_kernels() { return has_avx512() ? avx512::kKernels : kKernels; }
+
+const PanelKernels* slower_panel_kernels() { return has_avx512() ? &kKernels : nullptr; }
 
 }  // namespace psring::worker
