@@ -63,7 +63,7 @@ class Shard {
   /// Forgets all that is not complete (pushes and pulls that wait, a verdict's round, a request to save), and keeps
   /// versions and clocks. REQUIRES: an optimizer here that is not layerwise, since a layerwise rule changes its state
   /// before the step is known to be done; another number of workers only if each pushes for itself, and under
-  /// Consistency::exact; with tables, ShardOptions::keeps_old_rows and the same number of workers.
+  /// Consistency::exact; with tables, ShardOptions::keeps_old_rows.
   void begin_epoch(std::uint32_t workers);
 
   /// Appends the shard's whole state, as frames to its follower: the arrays of each piece, then the state that belongs

@@ -119,9 +119,9 @@ bool Shard::restore(const net::Message& message) {
 }
 
 void Shard::begin_epoch(std::uint32_t workers) {
-  check(options_.optimizer != nullptr && !options_.optimizer->layerwise() &&
-            (tables_.empty() || (options_.keeps_old_rows && workers == options_.workers)),
-        "a job whose shards do not keep two whole versions cannot go on in a new epoch");
+  check(
+      options_.optimizer != nullptr && !options_.optimizer->layerwise() && (tables_.empty() || options_.keeps_old_rows),
+      "a job whose shards do not keep two whole versions cannot go on in a new epoch");
   if (workers != options_.workers) {
     check((options_.pushers == 0 || options_.pushers == options_.workers) && options_.consistency.exact(),
           "a shard for other workers than before");

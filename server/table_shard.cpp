@@ -69,16 +69,27 @@ void TableShard::open(const net::LayoutMessage& description) {
     if (own.consistency->bound && !is_exact()) *own.consistency->bound += table.lookahead;
     own.clocks = std::make_unique<Clocks>(options_, *own.consistency);
     own.clocks->open(std::vector<bool>(own.pieces.size(), true));
-    for (Piece& piece : own.pieces) piece.workers.resize(options_.workers);
-    own.workers.resize(options_.workers);
-    for (WorkerMemory& worker : own.workers) worker.lanes.resize(std::max<std::size_t>(3, table.lookahead + 1));
-    const std::size_t bytes = optim::key_list_bytes(table, options_.workers, own.rule->rows.counts(), is_exact());
-    ledger_.book(Category::communication, bytes);
-    booked_ += bytes;
+    set_workers(own);
     if (!options_.keeps_old_rows) continue;
     ledger_.book(Category::parameters, optim::old_row_bytes(table, options_.workers));
     booked_old_ += optim::old_row_bytes(table, options_.workers);
   }
+  book_keys();
+}
+
+/// Makes the lists and the memory of each worker.
+void TableShard::set_workers(Table& table) {
+  for (Piece& piece : table.pieces) piece.workers.resize(options_.workers);
+  table.workers.resize(options_.workers);
+  for (WorkerMemory& worker : table.workers) worker.lanes.resize(std::max<std::size_t>(3, table.layout.lookahead + 1));
+}
+
+/// Books the lists of keys of all workers, in place of those that were booked before.
+void TableShard::book_keys() {
+  ledger_.release(Category::communication, std::exchange(booked_, 0));
+  for (const Table& table : tables_)
+    booked_ += optim::key_list_bytes(table.layout, options_.workers, table.rule->rows.counts(), is_exact());
+  ledger_.book(Category::communication, booked_);
 }
 
 std::optional<std::uint64_t> TableShard::version() const {
@@ -327,9 +338,11 @@ void TableShard::leave(std::size_t worker, Answers& answers) {
 }
 
 void TableShard::add_staleness(std::vector<StalenessRecord>& records) const {
-  for (const Table& table : tables_)
-    for (std::size_t worker = 0; worker < records.size(); ++worker)
-      records[worker].merge(table.clocks->records()[worker]);
+  for (const Table& table : tables_) {
+    const std::vector<StalenessRecord>& own = table.clocks->records();  // fewer if workers were lost before the layout
+    for (std::size_t worker = 0; worker < std::min(records.size(), own.size()); ++worker)
+      records[worker].merge(own[worker]);
+  }
 }
 
 /// True once all of a worker's gradients of the step that is due are here.

@@ -70,7 +70,7 @@ class TableShard {
 
   /// Begins a new membership epoch, with new links: forgets frames that wait, and keeps rows, versions, and what the
   /// last update changed (ShardOptions::keeps_old_rows). Workers then repeat the step that led to the last version of
-  /// some pieces.
+  /// some pieces. ShardOptions::workers may be fewer than before: later updates are means over that many.
   void begin_epoch();
   /// From now until begin_epoch, this is the shard of a follower: it keeps the keys of pulls, and answers none.
   void follow() { follows_ = true; }
@@ -155,6 +155,8 @@ class TableShard {
     bool unpaired = false;  ///< unpaired frames have come
   };
 
+  void set_workers(Table& table);
+  void book_keys();
   Table& table_of(const net::FrameHeader& header);
   Table& find_table(const net::FrameHeader& header);
   static Piece& find_piece(Table& table, const net::FrameHeader& header);

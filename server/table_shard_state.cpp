@@ -49,11 +49,13 @@ void TableShard::begin_epoch() {
       piece.waiting.clear();
       piece.trained.reset();
     }
+    set_workers(table);
     for (WorkerMemory& worker : table.workers) {
       worker.keys = worker.pushed = 0;
       for (Lane& lane : worker.lanes) lane.rows = 0;
     }
   }
+  book_keys();
 }
 
 void TableShard::snapshot(net::Peer to, Answers& out) const {

@@ -96,6 +96,32 @@ TEST_CASE("cut after any frame, a job ends with the same bits") {
   }
 }
 
+TEST_CASE("after the loss of a worker, servers go on as new ones with their state and as many workers") {
+  for (const Case& c : cases()) {
+    for (const std::uint64_t seed : {1, 2}) {
+      CutRules rules = c.rules;
+      rules.shards.workers = 3;
+      rules.seed = seed;
+      CutRules fewer = rules;
+      fewer.shards.workers = 2;
+      const std::size_t frames = without_cut(rules).frames;
+      for (std::size_t k = 0; k <= frames; ++k) {
+        CAPTURE(c.what, seed, k);
+        CutJob job(rules);
+        job.run(k);
+        job.cut(net::Peer{net::Role::worker, 2});
+        CutJob fresh(fewer);
+        fresh.begin_with(job);
+        fresh.run(kAll);
+        REQUIRE(fresh.done());
+        check_ends_as(job, fewer, {fresh.parameters(), 0});
+        for (std::size_t rank = 0; rank < rules.shards.servers; ++rank)
+          CHECK(job.shard(rank).staleness().size() == 3);  // of all workers that the job began with
+      }
+    }
+  }
+}
+
 TEST_CASE("rows that are pulled ahead have the same bits") {
   for (const Case& c : cases()) {
     if (!c.rules.lookahead) continue;

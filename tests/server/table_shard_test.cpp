@@ -760,6 +760,30 @@ TEST_CASE("in a new epoch the version before the last is read as it was, and its
   CHECK_THAT(without.send(0, pull(0, 0, kAll, first))[0].text(), Contains("a pull of version 0"));
 }
 
+TEST_CASE("in a new epoch with fewer workers, an update is the mean over those that are left") {
+  ShardCluster cluster({.workers = 3, .lr = 0.5, .keeps_old_rows = true});
+  cluster.open(layout_of(1));
+  const std::vector<std::uint64_t> keys{key_in(5)};
+  const auto make_step = [&](std::uint32_t workers, std::uint64_t step) {
+    for (std::uint32_t worker = 0; worker < workers; ++worker)
+      CHECK(cluster.send(0, pull(worker, step, kAll, keys)).size() == 1);
+    for (std::uint32_t worker = 0; worker + 1 < workers; ++worker)
+      CHECK(cluster.send(0, push(worker, step, kAll, {1, 3})).empty());
+    CHECK(cluster.send(0, push(workers - 1, step, kAll, {1, 3})).size() == workers);
+  };
+  make_step(3, 0);
+  CHECK(cluster.send(0, pull(2, 1, kAll, keys)).size() == 1);  // is lost with its worker
+  const std::size_t booked = cluster.communication_bytes();
+  cluster.shard(0).begin_epoch(2);
+  CHECK(booked - cluster.communication_bytes() >= optim::key_list_bytes(layout_of(1).tables[0], 1, false, true));
+  CHECK_THAT(cluster.send(0, pull(2, 1, kAll, keys))[0].text(), Contains("is no worker of this job"));
+  make_step(2, 1);
+  const std::vector<float> first = initial(keys[0]);
+  CHECK(cluster.send(0, pull(0, 2, kAll, keys))[0].values() ==
+        std::vector<float>{std::fma(-0.5F, (1.0F + 1.0F) * 0.5F, std::fma(-0.5F, 3.0F * (1.0F / 3.0F), first[0])),
+                           std::fma(-0.5F, (3.0F + 3.0F) * 0.5F, std::fma(-0.5F, 9.0F * (1.0F / 3.0F), first[1]))});
+}
+
 TEST_CASE("a snapshot has rows, versions, and the rows before; other frames are refused") {
   const test::ShardRules rules{.servers = 2, .workers = 1, .table_optimizer = "adam", .keeps_old_rows = true};
   const Layout layout = layout_of(2, 2);

@@ -183,7 +183,11 @@ class CutJob::Worker : public std::enable_shared_from_this<Worker> {
 };
 
 CutJob::CutJob(const CutRules& rules)
-    : rules_(rules), layout_(layout_of(rules)), cluster_(rules.shards), order_(rules.seed) {
+    : rules_(rules),
+      layout_(layout_of(rules)),
+      cluster_(rules.shards),
+      left_(static_cast<std::uint32_t>(rules.shards.workers)),
+      order_(rules.seed) {
   for (std::size_t rank = 0; rank < rules.shards.servers; ++rank) {
     shards_.push_back(cluster_.make_shard(rank));
     if (rules.replicas) follower_shards_.push_back(cluster_.make_shard(rank));
@@ -200,8 +204,8 @@ void CutJob::lose(Peer lost) {
 }
 
 void CutJob::begin_epoch_of_servers() {
-  for (const auto& shard : shards_) shard->begin_epoch(static_cast<std::uint32_t>(rules_.shards.workers));
-  for (const auto& shard : follower_shards_) shard->begin_epoch(static_cast<std::uint32_t>(rules_.shards.workers));
+  for (const auto& shard : shards_) shard->begin_epoch(left_);
+  for (const auto& shard : follower_shards_) shard->begin_epoch(left_);
   replications_.clear();
   followers_.clear();
   for (std::uint32_t rank = 0; rules_.replicas && rank < shards_.size(); ++rank) {
@@ -218,16 +222,36 @@ void CutJob::cut(std::optional<Peer> lost) {
   const auto before = std::exchange(workers_, {});
   links_.clear();
   eagerly_.clear();
-  if (lost) lose(*lost);
+  if (lost && lost->role == Role::worker)
+    --left_;
+  else if (lost)
+    lose(*lost);
   begin_epoch_of_servers();
   for (const auto& worker : before) worker->die();
   dead_.insert(dead_.end(), before.begin(), before.end());
-  for (std::uint32_t rank = 0; rank < rules_.shards.workers; ++rank) {
+  for (std::uint32_t rank = 0; rank < left_; ++rank) {
     workers_.push_back(std::make_shared<Worker>(rules_, layout_, rank));
     std::vector<Outgoing> frames;
     workers_.back()->open(frames);
     send({Role::worker, rank}, frames);
   }
+}
+
+void CutJob::begin_with(CutJob& other) {
+  for (std::uint32_t rank = 0; rank < shards_.size(); ++rank) {
+    const Peer primary{Role::server, rank};
+    server::Follower follower(*shards_[rank], primary);
+    std::vector<Outgoing> frames;
+    std::vector<Outgoing> acknowledged;
+    other.shard(rank).snapshot(primary, frames);
+    for (const Outgoing& frame : frames) {
+      Message message{frame.header, frame.payload, {}, frame.holder};
+      message.header.sender_role = primary.role;
+      message.header.sender_rank = primary.rank;
+      follower.on_message(std::move(message), acknowledged);
+    }
+  }
+  cut();
 }
 
 void CutJob::send(Peer from, std::vector<Outgoing>& frames) {

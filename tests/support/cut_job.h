@@ -45,8 +45,12 @@ class CutJob {
   /// True if all workers have made all their steps.
   bool done() const;
   /// Begins a new membership epoch. All frames on their way and the workers' state are lost, and so is the server or
-  /// follower that is named: a lost server's follower takes its place, a lost follower begins with nothing.
+  /// follower that is named: a lost server's follower takes its place, a lost follower begins with nothing. A worker
+  /// that is named does not come back: the others get the first ranks.
   void cut(std::optional<net::Peer> lost = {});
+  /// Begins a new membership epoch with the state of another job's servers, which have been cut. REQUIRES: no frame
+  /// was delivered in this job, or in the other since the cut.
+  void begin_with(CutJob& other);
   /// True if the server's follower could take its place.
   bool can_lose(std::size_t server) const { return followers_.at(server)->whole(); }
 
@@ -79,6 +83,7 @@ class CutJob {
   std::vector<std::shared_ptr<Worker>> dead_;
   std::map<std::pair<net::Peer, net::Peer>, std::deque<net::Message>> links_;
   std::map<net::Peer, std::uint64_t> eagerly_;  ///< acknowledged, by follower
+  std::uint32_t left_;                          ///< workers of the present epoch
   std::mt19937_64 order_;
 };
 
