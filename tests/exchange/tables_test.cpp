@@ -5,6 +5,7 @@
 
 #include <psring/common/base/text/error.h>
 #include <psring/optim/rows/old_rows.h>
+#include <psring/optim/rows/table_rows.h>
 #include <psring/tests/support/in_process_job.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
@@ -523,7 +524,12 @@ TEST_CASE("options that tables do not have are refused by name") {
                job.max_restarts = 1;
              }),
              line("--max-restarts 1 with --table-consistency asp"));
-  CHECK_THAT(refused([](JobOptions& job) { job.min_workers = 1; }), line("--elastic"));
+  CHECK_THAT(refused([](JobOptions& job) {
+               job.table_consistency = "ssp:1";
+               job.workers = 2;
+               job.min_workers = 1;
+             }),
+             line("--elastic 1:2 with --table-consistency ssp:1"));
   CHECK_THAT(refused([](JobOptions& job) {
                job.checkpoint_every = 1;
                job.table_admit = "2";
@@ -615,6 +621,21 @@ TEST_CASE("options that tables do not have are refused by name") {
   without.table_lr = 0.1;
   CHECK_THAT(test::error_of(ErrorKind::usage, [&] { run_job(without); }),
              Contains("--table-lr 0.1: --model mlp:16-16-4 has no table"));
+}
+
+TEST_CASE("an elastic job has memory for the batches of its fewest workers, and the same bits") {
+  for (const char* strategy : {"ps", "hybrid"}) {
+    JobOptions job = small_job();
+    job.recovery = strategy == std::string("ps") ? "servers" : "both";
+    job.min_workers = 1;
+    job.transport = "tcp";
+    const JobRun run = at_servers(job, 3, 2, Links::tcp, strategy);
+    CAPTURE(strategy);
+    check_run(run, virtual_workers(small_job(), 3), Links::tcp);
+    const TableLayout table{.width = 4, .most_keys = 6 * 5};
+    CHECK(run.predicted.each_server_memory.at(0).at(Category::communication) ==
+          optim::key_list_bytes(table, 3, false, true) + 3 * optim::answer_bytes(table, true));
+  }
 }
 
 TEST_CASE("servers of tables have followers, and what these and the step before take") {

@@ -64,6 +64,20 @@ struct AnyTable {
   std::string admits;  ///< the flag by which keys wait for their rows; "": none does
 };
 
+/// The option by which the job survives losses. An elastic job begins with MAX workers.
+std::string flag_of_losses(const JobOptions& job) {
+  if (job.replicas > 0) return "--replicas 1";
+  return job.min_workers > 0 ? fmt::format("--elastic {}:{}", job.min_workers, job.workers)
+                             : fmt::format("--max-restarts {}", job.max_restarts);
+}
+
+/// The most samples of one worker in a step, however many workers an elastic job has lost: servers keep the layout of
+/// tables over all membership epochs.
+std::size_t largest_batch(JobOptions job) {
+  if (job.min_workers > 0) job.workers = job.min_workers;
+  return job.batch_per_worker();
+}
+
 void check_names(const JobOptions& job, const Model& model) {
   std::vector<std::string> known;
   for (const TableSpec& table : model.tables) known.push_back(table.name);
@@ -145,11 +159,8 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
       {job.device == "cuda", "--device cuda", "rows are read on the host"},
       {job.tensor > 1, fmt::format("--tensor {}", job.tensor), "each worker reads whole rows"},
       {job.pipeline > 1, fmt::format("--pipeline {}", job.pipeline), "each worker reads whole rows"},
-      {job.min_workers > 0, "--elastic", "rows are not kept for fewer workers"},
-      {(job.max_restarts > 0 || job.replicas > 0) && each_push_of_rows,
-       fmt::format("{} with --table-consistency {}",
-                   job.replicas > 0 ? std::string("--replicas 1") : fmt::format("--max-restarts {}", job.max_restarts),
-                   job.row_consistency()),
+      {(job.goes_on() || job.replicas > 0) && each_push_of_rows,
+       flag_of_losses(job) + " with --table-consistency " + job.row_consistency(),
        "the job continues from one step of all workers"},
       {checkpoints && !any.admits.empty(), of_checkpoints + " with " + any.admits,
        "a checkpoint has no counters of keys without rows"},
@@ -231,6 +242,7 @@ std::vector<TableLayout> table_layouts(const JobOptions& job, const Model& model
   if (owners > kMostTableOwners)
     fail(ErrorKind::usage, "--servers {}: at most {} own a table", owners, kMostTableOwners);
   const KeyReader keys(data, key_fields_of(model.tables));
+  const std::size_t batch = largest_batch(job);
   std::vector<TableLayout> layouts;
   for (std::size_t table = 0; table < model.tables.size(); ++table) {
     const TableSpec& spec = model.tables[table];
@@ -240,8 +252,8 @@ std::vector<TableLayout> table_layouts(const JobOptions& job, const Model& model
                        .width = spec.width,
                        .type = parse_dtype("--table-type", own.table_type),
                        .init = parse_row_init(named + "--table-init", own.table_init),
-                       .most_keys = job.batch_per_worker() * keys.most_keys(table),
-                       .most_bags = job.batch_per_worker() * spec.features.size(),
+                       .most_keys = batch * keys.most_keys(table),
+                       .most_bags = batch * spec.features.size(),
                        .lookahead = job.table_lookahead};
     const optim::RowRules rules = optim::row_rules(own);
     layout.pieces =

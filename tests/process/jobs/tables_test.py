@@ -252,8 +252,9 @@ class Tables(ProgramTest):
         self.assertEqual(self.train("--strategy", "ps", "--workers", 2, *flags, "--fault", "kill:server:0@step=3").status, 4)
 
     def test_what_tables_do_not_have_is_refused(self):
-        for flags in (["--consistency", "asp", "--table-consistency", "bsp"], ["--consistency", "asp", "--remedy", "scale-lr"], ["--compress", "int8"], ["--elastic", "1:2"],
+        for flags in (["--consistency", "asp", "--table-consistency", "bsp"], ["--consistency", "asp", "--remedy", "scale-lr"], ["--compress", "int8"],
                       ["--consistency", "asp", "--max-restarts", 1], ["--table-consistency", "ssp:1", "--max-restarts", 1],
+                      ["--table-consistency", "asp", "--elastic", "1:2"],
                       ["--optimizer-on", "worker"], ["--local-reduce"], ["--backup-workers", 1], ["--servers", "mixed:1"],
                       ["--compute", "sleep:1ms"], ["--aggregate", "median"], ["--precision", "f16"]):
             result = self.train("--strategy", "ps", "--workers", 2, *JOB, *flags)
