@@ -61,7 +61,7 @@ int main(int argc, char** argv) {
              *seeds == 0 ? 0 : 1e3 * seconds / static_cast<double>(*seeds));
   fmt::print(
       "{} of them with crashes: {} processes, {} times a server and its follower changed places, {} begun anew, "
-      "{} ended with fewer workers\n",
-      all.crashed, all.crashes, all.promoted, all.begun_anew, all.shrunk);
+      "{} ended with fewer workers, {} of these with rows\n",
+      all.crashed, all.crashes, all.promoted, all.begun_anew, all.shrunk, all.shrunk_with_rows);
   return failures == 0 ? 0 : 6;
 }

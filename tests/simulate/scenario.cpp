@@ -97,10 +97,11 @@ JobOptions draw_job(Draw& draw, bool crashes) {
     job.max_restarts = 100;
     job.recovery = with_tables && !servers ? (way.recovery == "workers" ? "both" : "checkpoint") : way.recovery;
     const bool followed = (servers || job.recovery == "both") && !asynchronous && way.optimizer_on == "server";
-    const bool exact = (followed || way.recovery == "workers") && !with_tables;
-    if (exact && job.workers > 1 && draw.below(4) == 0) {
+    const bool elastic = followed || way.recovery == "workers" || with_tables;
+    if (elastic && job.workers > 1 && draw.below(with_tables ? 2 : 4) == 0) {
       job.min_workers = 1;
       job.max_restarts = draw.below(2);
+      job.replicas = followed ? draw.below(2) : 0;
     } else {
       job.replicas = followed && draw.below(4) > 0 ? 1 : 0;
     }
@@ -116,7 +117,7 @@ std::vector<net::SimulatedNetwork::Death> draw_crashes(Draw& draw, const JobOpti
   const std::size_t places = elastic ? job.workers : job.workers + job.servers * (1 + job.replicas);
   std::vector<net::SimulatedNetwork::Death> crashes(1 + draw.below(elastic ? job.workers - 1 : 3));
   for (auto& crash : crashes) {
-    const bool server = draw.below(2) == 0 && job.replicas > 0;
+    const bool server = draw.below(2) == 0 && job.replicas > 0 && !elastic;
     crash.place = server ? job.workers + draw.below(job.servers) : draw.below(places);
     crash.at = Nanoseconds(1'000 + draw.below(draw.of(std::array{2'000'000, 20'000'000, 200'000'000, 1'000'000'000})));
     crash.returns_after = draw.of(std::array{1ms, 30ms, 1000ms});

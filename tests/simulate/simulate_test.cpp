@@ -32,6 +32,7 @@ TEST_CASE("2,000 jobs end as they would over a good network") {
   CHECK(totals.promoted > 50);
   CHECK(totals.begun_anew > 50);
   CHECK(totals.shrunk > 20);
+  CHECK(totals.shrunk_with_rows > 10);
 }
 
 TEST_CASE("a planted bug is found within 1,000 seeds") {

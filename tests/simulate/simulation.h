@@ -39,7 +39,8 @@ class Examiner {
   ///   with where nothing goes wrong, and servers make an update a step; followers have what their servers have; under
   ///   ssp and asp each push is one update; under ssp nobody is further ahead than the bound.
   /// After a crash "every step" is each from the one that the last epoch begins with. Fewer workers than at the
-  /// beginning end with nearly the same parameters: sums are of other parts.
+  /// beginning end with nearly the same parameters and rows: sums are of other parts. If gradients of rows travel in
+  /// few bits, only the rows' keys and updates are compared.
   std::optional<std::string> examine(std::uint64_t seed, Bug bug = Bug::none);
 
   /// Sums over all runs that ended.
@@ -49,7 +50,8 @@ class Examiner {
     std::uint64_t crashes = 0;        ///< as in SimulatedRun, with what follows
     std::uint64_t promoted = 0;
     std::uint64_t begun_anew = 0;
-    std::uint64_t shrunk = 0;  ///< seeds that ended with fewer workers
+    std::uint64_t shrunk = 0;            ///< seeds that ended with fewer workers
+    std::uint64_t shrunk_with_rows = 0;  ///< those of them whose model has a table
     Totals& operator+=(const Totals& other);
   };
   const Totals& totals() const { return totals_; }
