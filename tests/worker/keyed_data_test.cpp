@@ -206,6 +206,49 @@ TEST_CASE("packages, their dependencies, and negatives by popularity") {
   CHECK_THAT(refused("packages.tsv", "a\na\n"), Contains("packages.tsv: line 2, column 1: package 'a' has two lines"));
 }
 
+TEST_CASE("each draw of a text has its own windows and negatives") {
+  constexpr std::size_t kDraws = 3;
+  test::TemporaryFolder folder;
+  const std::string path = folder.file("text");
+  test::write_file(path, lines(40, [](std::size_t) { return "a b c d e"; }));
+  const DataSplit one = make("skip-gram:" + path, kWords);
+  const DataSplit more = make("skip-gram:" + path + ",draws=3", kWords);
+  for (std::size_t i = 0; i < one.train->size(); ++i) CHECK(keys_of(*more.train, i) == keys_of(*one.train, i));
+  REQUIRE(more.test->size() == one.test->size());
+  for (std::size_t i = 0; i < one.test->size(); ++i) CHECK(keys_of(*more.test, i) == keys_of(*one.test, i));
+
+  // Neighbours are in every window. 38 sentences have 8 pairs of neighbours each, which come once in every draw.
+  const auto neighbours = [](const Dataset& data) {
+    std::vector<std::vector<std::vector<std::uint64_t>>> found;
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      auto keys = keys_of(data, i);
+      for (const auto& [word, next] : {std::pair("a", "b"), {"b", "c"}, {"c", "d"}, {"d", "e"}}) {
+        const std::uint64_t x = key_of_text(word);
+        const std::uint64_t y = key_of_text(next);
+        if ((keys[0][0] == x && keys[1][0] == y) || (keys[0][0] == y && keys[1][0] == x)) found.push_back(keys);
+      }
+    }
+    return found;
+  };
+  constexpr std::size_t kPairs = std::size_t{38} * 8;
+  const auto found = neighbours(*more.train);
+  REQUIRE(neighbours(*one.train).size() == kPairs);
+  REQUIRE(found.size() == kDraws * kPairs);
+  for (std::size_t draw = 1; draw < kDraws; ++draw) {
+    std::size_t equal = 0;
+    for (std::size_t i = 0; i < kPairs; ++i) {
+      CHECK(found[draw * kPairs + i][0] == found[i][0]);
+      CHECK(found[draw * kPairs + i][1] == found[i][1]);
+      equal += found[draw * kPairs + i] == found[i];
+    }
+    CHECK(equal < kPairs / 4);  // one in 64: three negatives of four words, all of one probability
+  }
+  const std::size_t others = one.train->size() - kPairs;  // pairs in wider windows, 448 of 608 on average
+  CHECK(more.train->size() != kDraws * one.train->size());
+  CHECK(more.train->size() > kDraws * (kPairs + others * 3 / 4));
+  CHECK(more.train->size() < kDraws * (kPairs + others * 4 / 3));
+}
+
 TEST_CASE("words and their neighbours within a sentence") {
   test::TemporaryFolder folder;
   const std::string path = folder.file("text");
@@ -248,6 +291,10 @@ TEST_CASE("words and their neighbours within a sentence") {
   for (std::size_t i = 0; i < split.test->size(); ++i) tested.insert(keys_of(*split.test, i)[0][0]);
   CHECK(tested.contains(key_of_text("d")));  // line 0
   CHECK(split.test->size() >= 2 * 3 + 2 * 2);
+  CHECK(split.fingerprint() == make("skip-gram:" + path + ",window=2,least=2,draws=1", kWords).fingerprint());
+  CHECK(split.fingerprint() != make("skip-gram:" + path + ",window=2,least=2,draws=2", kWords).fingerprint());
+  CHECK_THAT(error_of(ErrorKind::usage, [&] { make("skip-gram:" + path + ",draws=0", kWords); }),
+             Contains("draws: expected a whole number > 0"));
   CHECK_THAT(error_of(ErrorKind::data, [&] { make("skip-gram:" + path + ",least=1000", kWords); }),
              Contains("0 words occur at least 1000 times"));
   CHECK_THAT(error_of(ErrorKind::usage, [&] { make("criteo-like:samples=9999999999999999999", kClicks); }),
@@ -259,4 +306,6 @@ TEST_CASE("words and their neighbours within a sentence") {
              Contains("no sample of the test set: its lines 0, 20"));
   CHECK_THAT(error_of(ErrorKind::usage, [&] { make("skip-gram:" + path + ",window=256", kWords); }),
              Contains("a window of at most 255"));
+  CHECK_THAT(error_of(ErrorKind::usage, [&] { make("skip-gram:" + path + ",draws=1001", kWords); }),
+             Contains("expected at most 1000 draws"));
 }

@@ -108,7 +108,7 @@ void register_builtin_datasets(DatasetRegistry& registry) {
   add("pairs", "pairs:FILE: lines of user, item and value between tabs", make_pairs_data);
   add("skip-gram",
       "skip-gram:FILE: the words of a text and their neighbours; ,window=W (5) words at most, ,least=N (5) uses of a "
-      "word",
+      "word, ,draws=N (1) times windows and negatives of their own",
       make_skip_gram_data);
   add("synthetic", "synthetic:samples=N,seed=S: made for the model, and learnable", make_synthetic_data);
 }

@@ -31,8 +31,9 @@ DataSplit make_debian_data(const Spec& spec, const DataNeeds& needs);
 /// by blanks. Words that occur less than `least` (5) times in the file are dropped first. The window of a word reaches
 /// over 1 … `window` (5) words on both sides within its sentence; its width is drawn at random. A sample is a word, one
 /// word of its window, and as many negatives as the model reads, drawn in proportion to the 0.75th power of words'
-/// counts; a draw of the context itself is repeated. The key of a word is key_of_text. The lines 0, 20, 40 … are the
-/// test set. Keys of the spec: window, least, seed (the run's).
+/// counts; a draw of the context itself is repeated. The training set has the text `draws` (1) times, each time with
+/// windows and negatives of its own. The key of a word is key_of_text. The lines 0, 20, 40 … are the test set. Keys of
+/// the spec: window, least, draws, seed (the run's).
 DataSplit make_skip_gram_data(const Spec& spec, const DataNeeds& needs);
 
 /// The built-in data sets whose samples have this shape, for errors: "criteo-like or criteo:FILE". "" without keys.

@@ -75,26 +75,15 @@ class SkipGram final : public Dataset {
   struct Options {
     std::size_t window;
     std::size_t negatives;
+    std::size_t draws;
     std::uint64_t seed;
     bool test;
   };
   SkipGram(std::shared_ptr<const Text> text, const Options& options) : text_(std::move(text)), options_(options) {
     const CounterRng windows = source(kWindows, 0);
-    for (std::size_t s = 0; s < text_->sentences.size(); ++s) {
-      if ((s % kSentences == 0) != options_.test) continue;
-      const std::vector<std::uint32_t>& sentence = text_->sentences[s];
-      for (std::size_t i = 0; i < sentence.size(); ++i) {
-        const std::size_t width = 1 + windows.bits(words_.size()) % options_.window;
-        const std::size_t before = std::min(i, width);
-        const std::size_t after = std::min(sentence.size() - 1 - i, width);
-        if (size_ + before + after > ~std::uint32_t{0})
-          fail(ErrorKind::data, "a text of more than {} pairs of words", ~std::uint32_t{0});
-        before_.push_back(static_cast<std::uint8_t>(before));
-        firsts_.push_back(size_);
-        words_.push_back(sentence[i]);
-        size_ += static_cast<std::uint32_t>(before + after);
-      }
-    }
+    for (std::size_t draw = 0; draw < options_.draws; ++draw)
+      for (std::size_t s = 0; s < text_->sentences.size(); ++s)
+        if ((s % kSentences == 0) == options_.test) add(text_->sentences[s], windows);
   }
 
   std::size_t size() const override { return size_; }
@@ -126,6 +115,21 @@ class SkipGram final : public Dataset {
   }
 
  private:
+  /// Adds the samples of a sentence. A later draw adds the sentence again, with other windows, and with other negatives,
+  /// because these depend on the sample's number.
+  void add(const std::vector<std::uint32_t>& sentence, const CounterRng& windows) {
+    for (std::size_t i = 0; i < sentence.size(); ++i) {
+      const std::size_t width = 1 + windows.bits(words_.size()) % options_.window;
+      const std::size_t before = std::min(i, width);
+      const std::size_t after = std::min(sentence.size() - 1 - i, width);
+      if (size_ + before + after > ~std::uint32_t{0})
+        fail(ErrorKind::data, "{} draws of a text have more than {} pairs of words", options_.draws, ~std::uint32_t{0});
+      before_.push_back(static_cast<std::uint8_t>(before));
+      firsts_.push_back(size_);
+      words_.push_back(sentence[i]);
+      size_ += static_cast<std::uint32_t>(before + after);
+    }
+  }
   CounterRng source(Stream part, std::uint32_t number) const {
     return CounterRng({.seed = options_.seed,
                        .purpose = Purpose::synthetic,
@@ -141,7 +145,7 @@ class SkipGram final : public Dataset {
 
   const std::shared_ptr<const Text> text_;
   const Options options_;
-  std::vector<std::uint32_t> words_;   ///< of the split's sentences
+  std::vector<std::uint32_t> words_;   ///< of the split's sentences, once for each draw
   std::vector<std::uint8_t> before_;   ///< by word: the words of its window that come before it
   std::vector<std::uint32_t> firsts_;  ///< by word: its first sample
   std::uint32_t size_ = 0;
@@ -151,34 +155,42 @@ class SkipGram final : public Dataset {
 
 DataSplit make_skip_gram_data(const Spec& spec, const DataNeeds& needs) {
   constexpr std::size_t kMostWindow = 255;
+  constexpr std::size_t kMostDraws = 1000;
   path_of(spec, "skip-gram:FILE");
   const Spec named = spec.with_free_text_as("file");
-  named.allow_only({"file", "window", "least", "seed"});
+  named.allow_only({"file", "window", "least", "draws", "seed"});
   if (needs.key_fields < 3 || needs.targets || needs.target_values > 0)
     fail_misfit(spec, needs, "its samples are a word, its context and negatives, and have no target");
   const std::string path = named.string("file", "");
   const std::size_t window = named.positive("window", 5);
   const std::size_t least = named.positive("least", 5);
+  const std::size_t draws = named.positive("draws", 1);
   if (window > kMostWindow)
     fail(ErrorKind::usage, "{} {}: expected a window of at most {}", spec.flag(), spec.text(), kMostWindow);
+  if (draws > kMostDraws)
+    fail(ErrorKind::usage, "{} {}: expected at most {} draws", spec.flag(), spec.text(), kMostDraws);
   const auto text = std::make_shared<const Text>(read_text_of_words(path, least));
   if (text->keys.size() < 2)
     fail(ErrorKind::data, "{}: {} words occur at least {} times, 2 expected", path, text->keys.size(), least);
-  SkipGram::Options options{
-      .window = window, .negatives = needs.key_fields - 2, .seed = named.positive("seed", needs.seed), .test = false};
+  SkipGram::Options options{.window = window,
+                            .negatives = needs.key_fields - 2,
+                            .draws = draws,
+                            .seed = named.positive("seed", needs.seed),
+                            .test = false};
   DataSplit split;
   split.train = std::make_unique<SkipGram>(text, options);
   if (split.train->size() == 0)
     fail(ErrorKind::data, "{}: no sample: lines 0, {}, {} … are the test set, and a line is a sentence", path,
          kSentences, 2 * kSentences);
+  options.draws = 1;
   options.test = true;
   split.test = std::make_unique<SkipGram>(text, options);
   if (split.test->size() == 0)
     fail(ErrorKind::data, "{}: no sample of the test set: its lines 0, {}, {} … have no two known words", path,
          kSentences, 2 * kSentences);
-  split.fingerprint = [path, window, least, seed = named.string("seed", "")] {
-    return fmt::format("{}; window={},least={}{}{}", fingerprint_of(InputFile(path)), window, least,
-                       seed.empty() ? "" : ",seed=", seed);
+  split.fingerprint = [path, window, least, draws, seed = named.string("seed", "")] {
+    return fmt::format("{}; window={},least={}{}{}{}", fingerprint_of(InputFile(path)), window, least,
+                       draws == 1 ? "" : fmt::format(",draws={}", draws), seed.empty() ? "" : ",seed=", seed);
   };
   return split;
 }
