@@ -68,6 +68,7 @@ set(PSRING_PUBLIC_HEADERS
   worker/strategy/composition.h
   worker/strategy/strategies.h
   worker/strategy/strategy.h
+  worker/tables/row_client.h
   worker/tables/saved_tables.h)
 
 install(CODE "

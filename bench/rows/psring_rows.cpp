@@ -5,7 +5,7 @@
 #include <psring/bench/exchange/psring_link.h>
 #include <psring/bench/rows/row_way.h>
 #include <psring/common/device/buffer.h>
-#include <psring/worker/servers/ps_client.h>
+#include <psring/worker/tables/row_client.h>
 
 namespace psring::bench {
 namespace {
@@ -27,6 +27,7 @@ class PsringRows final : public RowWay {
     worker::PsClient::Options options{
         .mark = [this](const void* at) { return link_.arena().mark(at); }, .check = {}, .op_timeout = kPatience};
     client_.emplace(link_.transport(), clock_, layout, std::move(options));
+    row_client_.emplace(*client_);
     client_->open(0);
   }
 
@@ -34,14 +35,14 @@ class PsringRows final : public RowWay {
   std::span<float> gradients() override { return gradients_.as<float>(); }
   std::span<const float> rows() const override { return rows_.as<float>(); }
   void pull(std::size_t keys) override {
-    client_->pull_rows(0, {.keys = keys_.as<std::uint64_t>().first(keys)}, step_++,
-                       Elements(rows_.as<float>().first(keys * width_)), worker::RowUse::train);
-    client_->wait_rows(0, step_ - 1, worker::RowUse::train);
+    row_client_->pull(0, {.keys = keys_.as<std::uint64_t>().first(keys)}, step_++,
+                      Elements(rows_.as<float>().first(keys * width_)), worker::RowUse::train);
+    row_client_->wait(0, step_ - 1, worker::RowUse::train);
   }
   void push(std::size_t keys) override {
-    client_->push_rows(0, step_ - 1, ConstElements(std::span<const float>(gradients_.as<float>().first(keys * width_))),
-                       net::Encoding::dense);
-    client_->wait_rows_acknowledged(0);
+    row_client_->push(0, step_ - 1, ConstElements(std::span<const float>(gradients_.as<float>().first(keys * width_))),
+                      net::Encoding::dense);
+    row_client_->wait_acknowledged(0);
   }
 
   double cpu_s() const override { return cpu_of(0) + cpu_of(server_); }
@@ -56,6 +57,7 @@ class PsringRows final : public RowWay {
   Buffer gradients_;
   Buffer rows_;
   std::optional<worker::PsClient> client_;
+  std::optional<worker::RowClient> row_client_;
   std::uint64_t step_ = 0;
 };
 

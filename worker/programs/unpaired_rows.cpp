@@ -7,24 +7,21 @@
 namespace psring::worker {
 
 using net::FrameHeader;
-using Frames = TableProtocol::Frames;
+using Frames = RowClient::Frames;
 
-UnpairedRows::UnpairedRows(PsClient& client) : client_(client), lists_(client.layout().tables.size()) {
-  client_.send_rows([this](TableProtocol& protocol, Frames& /*out*/) {
-    protocol.set_listener([this](std::size_t table, std::span<const std::byte> payload) { take_list(table, payload); });
-  });
+UnpairedRows::UnpairedRows(PsClient& client) : rows_(client), lists_(client.layout().tables.size()) {
+  rows_.protocol().set_listener(
+      [this](std::size_t table, std::span<const std::byte> payload) { take_list(table, payload); });
 }
 
 void UnpairedRows::fetch(std::size_t table, std::span<const std::uint64_t> keys, std::uint64_t version, Elements into) {
-  client_.send_rows([&](TableProtocol& protocol, Frames& out) {
-    protocol.ask(table, {.keys = keys}, version, into, net::kUnpaired, out);
-  });
+  rows_.send([&](Frames& out) { rows_.protocol().ask(table, {.keys = keys}, version, into, net::kUnpaired, out); });
 }
 
 void UnpairedRows::push(std::size_t table, std::span<const RowFrame> frames, Payloads payloads, std::uint64_t step,
                         float lr) {
   FrameHeader like;
-  like.dtype = client_.layout().tables[table].type;
+  like.dtype = rows_.layout().tables[table].type;
   like.flags = FrameHeader::kWantAck | net::kUnpaired;
   like.micro = std::bit_cast<std::uint32_t>(lr);
   like.step = step;
@@ -41,23 +38,23 @@ void UnpairedRows::assign(std::size_t table, std::span<const RowFrame> frames, P
 /// Sends frames with the type, flags, learning rate and step of `like`.
 void UnpairedRows::send(std::size_t table, std::span<const RowFrame> frames, Payloads payloads,
                         const FrameHeader& like) {
-  client_.send_rows([&](TableProtocol& protocol, Frames& out) {
+  rows_.send([&](Frames& out) {
     for (std::size_t i = 0; i < frames.size(); ++i) {
-      FrameHeader head = protocol.header(table, frames[i], net::FrameType::rows_push, like.step);
+      FrameHeader head = rows_.protocol().header(table, frames[i], net::FrameType::rows_push, like.step);
       head.dtype = like.dtype;
       head.flags = like.flags;
       head.micro = like.micro;
       out.push_back({{net::Role::server, static_cast<std::uint32_t>(frames[i].owner)}, head, payloads[i]});
     }
-    protocol.await(table, frames.size());
+    rows_.protocol().await(table, frames.size());
   });
 }
 
 void UnpairedRows::list(std::size_t table, const RowFrame& piece, const std::uint64_t& first, std::size_t most) {
-  const std::size_t each = sizeof(std::uint64_t) + client_.layout().tables[table].width * sizeof(float);
+  const std::size_t each = sizeof(std::uint64_t) + rows_.layout().tables[table].width * sizeof(float);
   lists_[table] = {most * each, std::nullopt};
-  client_.send_rows([&](TableProtocol& protocol, Frames& out) {
-    FrameHeader head = protocol.header(table, piece, net::FrameType::rows_pull, 0);
+  rows_.send([&](Frames& out) {
+    FrameHeader head = rows_.protocol().header(table, piece, net::FrameType::rows_pull, 0);
     head.dtype = DType::f32;
     head.flags = net::kListed | FrameHeader::kStartUp;
     head.micro = static_cast<std::uint32_t>(most);
@@ -67,11 +64,11 @@ void UnpairedRows::list(std::size_t table, const RowFrame& piece, const std::uin
 }
 
 void UnpairedRows::take_list(std::size_t table, std::span<const std::byte> payload) {
-  const std::size_t each = sizeof(std::uint64_t) + client_.layout().tables[table].width * sizeof(float);
+  const std::size_t each = sizeof(std::uint64_t) + rows_.layout().tables[table].width * sizeof(float);
   List& own = lists_[table];
   if (own.most_bytes < payload.size() || payload.size() % each != 0 || own.listed)
     fail(ErrorKind::protocol, "a server sent a list of {} bytes of table '{}' that was not asked for", payload.size(),
-         client_.layout().tables[table].name);
+         rows_.layout().tables[table].name);
   own.listed.emplace(payload.begin(), payload.end());
 }
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include <psring/worker/servers/ps_client.h>
+#include <psring/worker/tables/row_client.h>
 
 namespace psring::worker {
 
@@ -27,7 +27,7 @@ class UnpairedRows {
   void fetch(std::size_t table, std::span<const std::uint64_t> keys, std::uint64_t version, Elements into);
   /// All rows that were fetched last in this version are here.
   bool fetched(std::size_t table, std::uint64_t version) const {
-    return client_.tables().arrived(table, version, RowUse::train);
+    return rows_.protocol().arrived(table, version, RowUse::train);
   }
   /// Pushes gradients of step `step`, by frames of cut_rows. A frame's payload is its keys, then their gradients.
   /// REQUIRES: the servers have taken the gradients of the step before.
@@ -35,7 +35,7 @@ class UnpairedRows {
   /// Gives rows values, which are in f32: see push. REQUIRES: this is worker 0.
   void assign(std::size_t table, std::span<const RowFrame> frames, Payloads payloads);
   /// The servers have taken all that was pushed.
-  bool acknowledged(std::size_t table) const { return client_.tables().acknowledged(table); }
+  bool acknowledged(std::size_t table) const { return rows_.protocol().acknowledged(table); }
   /// Asks for at most `most` trained rows of a piece of an owner, from a hashed key on. The key must stay until
   /// `listed`. REQUIRES: no list is awaited.
   void list(std::size_t table, const RowFrame& piece, const std::uint64_t& first, std::size_t most);
@@ -50,7 +50,7 @@ class UnpairedRows {
   void take_list(std::size_t table, std::span<const std::byte> payload);
   void send(std::size_t table, std::span<const RowFrame> frames, Payloads payloads, const net::FrameHeader& like);
 
-  PsClient& client_;
+  RowClient rows_;
   std::vector<List> lists_;
 };
 

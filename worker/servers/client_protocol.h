@@ -83,6 +83,8 @@ class ClientProtocol {
     std::uint64_t updates = 0;
   };
   Staleness take_staleness() { return std::exchange(staleness_, {}); }
+  /// Adds the staleness that a frame reports of an update by this worker's gradient.
+  void add_staleness(const net::FrameHeader& header);
   /// Did a server say that the update to this version was skipped? All say the same of it.
   bool skipped(std::uint64_t version) const { return last_skipped_ == version; }
   /// Have the servers confirmed the last push of the unit?
@@ -120,7 +122,6 @@ class ClientProtocol {
   }
   void ask(Unit& unit, PieceExchange& exchange, std::uint64_t version, net::FrameHeader& header);
   void on_values(const net::Message& message);
-  void add_staleness(const net::FrameHeader& header);
   PieceExchange& find(const net::FrameHeader& header);
 
   const Layout layout_;

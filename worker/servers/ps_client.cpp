@@ -59,7 +59,6 @@ PsClient::PsClient(net::Transport& transport, const Clock& clock, Layout layout,
       clock_(clock),
       options_(std::move(options)),
       protocol_(std::move(layout), options_.mark, options_.first_owner, options_.codec, options_.copied_pushes),
-      tables_(protocol_.layout(), options_.mark),
       flights_(options_.events != nullptr && options_.events->detailed() ? protocol_.layout().units.size() : 0) {
   if (options_.own_server) outbox_.hold({net::Role::server, static_cast<std::uint32_t>(*options_.own_server)});
   const std::vector<double> windows = window_weights(protocol_.layout().weights);
@@ -98,7 +97,10 @@ void PsClient::send(const auto& what) {
 }
 
 void PsClient::take(const net::Message& message) {
-  if (TableProtocol::takes(message.header.type)) return tables_.on_message(message);
+  if (receiver_ && receiver_(message)) {
+    if (message.header.type == net::FrameType::rows_ack) protocol_.add_staleness(message.header);
+    return;
+  }
   protocol_.on_message(message);
   const std::size_t unit = message.header.unit;
   if (unit < flights_.size() && protocol_.settled(unit)) flights_[unit].land();
@@ -154,34 +156,16 @@ void PsClient::push_pull(std::size_t unit, std::uint64_t step, ConstElements gra
   send([&] { return name_of(unit, step); });
 }
 
-void PsClient::pull_rows(std::size_t table, const RowKeys& keys, std::uint64_t version, Elements into, RowUse use) {
+void PsClient::send(const std::function<void(ClientProtocol::Frames&)>& begin,
+                    const std::function<std::string()>& what) {
   const Busy busy(*this);
-  tables_.pull(table, keys, version, into, use, frames_);
-  send([&] { return fmt::format("the request for rows of '{}', step {}", layout().tables[table].name, version); });
+  begin(frames_);
+  send(what);
 }
 
-void PsClient::push_rows(std::size_t table, std::uint64_t step, ConstElements gradients, net::Encoding encoding) {
+void PsClient::wait(const std::function<bool()>& done, const std::function<std::string()>& what) {
   const Busy busy(*this);
-  tables_.push(table, step, gradients, encoding, frames_);
-  send([&] { return fmt::format("gradients of rows of '{}', step {}", layout().tables[table].name, step); });
-}
-
-void PsClient::send_rows(const std::function<void(TableProtocol&, TableProtocol::Frames&)>& begin) {
-  const Busy busy(*this);
-  begin(tables_, frames_);
-  send([] { return std::string("keys and rows of tables"); });
-}
-
-void PsClient::wait_rows(std::size_t table, std::uint64_t version, RowUse use) {
-  const Busy busy(*this);
-  wait_until([&] { return tables_.arrived(table, version, use); },
-             [&] { return fmt::format("rows of '{}', step {}", layout().tables[table].name, step_); });
-}
-
-void PsClient::wait_rows_acknowledged(std::size_t table) {
-  const Busy busy(*this);
-  wait_until([&] { return tables_.acknowledged(table); },
-             [&] { return fmt::format("the servers to take gradients of '{}'", layout().tables[table].name); });
+  wait_until(done, what);
 }
 
 void PsClient::progress() {
@@ -230,10 +214,8 @@ void PsClient::leave() {
 }
 
 double PsClient::take_staleness() {
-  const ClientProtocol::Staleness units = protocol_.take_staleness();
-  const ClientProtocol::Staleness rows = tables_.take_staleness();
-  const std::uint64_t updates = units.updates + rows.updates;
-  return updates == 0 ? 0 : static_cast<double>(units.sum + rows.sum) / static_cast<double>(updates);
+  const ClientProtocol::Staleness all = protocol_.take_staleness();
+  return all.updates == 0 ? 0 : static_cast<double>(all.sum) / static_cast<double>(all.updates);
 }
 
 void PsClient::save(std::uint64_t version, std::size_t others) {

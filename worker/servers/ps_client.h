@@ -12,7 +12,6 @@
 #include <psring/common/net/outbox.h>
 #include <psring/common/net/transport.h>
 #include <psring/worker/servers/client_protocol.h>
-#include <psring/worker/tables/table_protocol.h>
 
 namespace psring::worker {
 
@@ -64,14 +63,14 @@ class PsClient {
   void pull(std::size_t unit, std::uint64_t version, Elements into, bool start_up = false);
   void push_pull(std::size_t unit, std::uint64_t step, ConstElements gradient, Elements into);
 
-  /// Rows of a table; see TableProtocol.
-  void pull_rows(std::size_t table, const RowKeys& keys, std::uint64_t version, Elements into, RowUse use);
-  void push_rows(std::size_t table, std::uint64_t step, ConstElements gradients, net::Encoding encoding);
-  void wait_rows(std::size_t table, std::uint64_t version, RowUse use);
-  void wait_rows_acknowledged(std::size_t table);
-  /// Calls `begin`, and sends the frames that it adds.
-  void send_rows(const std::function<void(TableProtocol&, TableProtocol::Frames&)>& begin);
-  const TableProtocol& tables() const { return tables_; }
+  /// For another protocol with the same servers (RowClient), whose receiver returns whether it takes a message. Null:
+  /// there is none.
+  void set_receiver(std::function<bool(const net::Message&)> receiver) { receiver_ = std::move(receiver); }
+  const ClientProtocol::Mark& mark() const { return options_.mark; }
+  /// Calls `begin`, and sends the frames that it adds. `what`: their name in errors.
+  void send(const std::function<void(ClientProtocol::Frames&)>& begin, const std::function<std::string()>& what);
+  /// Waits until `done`, with the errors of the other waits. `what`: the name of the awaited thing.
+  void wait(const std::function<bool()>& done, const std::function<std::string()>& what);
 
   /// Waits until the unit has arrived in at least this version. Throws peer_lost and timeout, which name the awaited
   /// unit, and protocol.
@@ -122,7 +121,7 @@ class PsClient {
   const Clock& clock_;
   const Options options_;
   ClientProtocol protocol_;
-  TableProtocol tables_;
+  std::function<bool(const net::Message&)> receiver_;
   net::Outbox outbox_;
   std::uint64_t step_ = 0;  ///< that the worker is in
   ClientProtocol::Frames frames_;

@@ -162,8 +162,6 @@ void TableProtocol::on_message(const net::Message& message) {
   if (header.type == FrameType::rows_ack) {
     if (table.unacknowledged == 0) refuse("acknowledges gradients that were not pushed, of");
     --table.unacknowledged;
-    staleness_.sum += header.staleness;
-    ++staleness_.updates;
     return;
   }
   const TableLayout& layout = layout_.tables[number];

@@ -11,7 +11,6 @@
 #include <psring/common/base/layout.h>
 #include <psring/common/net/outbox.h>
 #include <psring/common/net/row_marks.h>
-#include <psring/worker/servers/client_protocol.h>
 #include <psring/worker/tables/row_use.h>
 
 namespace psring::worker {
@@ -62,9 +61,6 @@ class TableProtocol {
   /// Takes a server's frame. Throws protocol if it answers nothing that was asked.
   void on_message(const net::Message& message);
 
-  /// The reported staleness of this worker's gradients, as ClientProtocol::take_staleness.
-  ClientProtocol::Staleness take_staleness() { return std::exchange(staleness_, {}); }
-
   /// All rows of the last pull of this version are here.
   bool arrived(std::size_t table, std::uint64_t version, RowUse use) const {
     return tables_[table].lanes[lane_of(table, version, use == RowUse::read)].missing == 0;
@@ -113,7 +109,6 @@ class TableProtocol {
   const Mark mark_;
   std::vector<Table> tables_;
   std::function<void(std::size_t, std::span<const std::byte>)> listener_;
-  ClientProtocol::Staleness staleness_;
 };
 
 }  // namespace psring::worker

@@ -10,8 +10,8 @@
 #include <psring/worker/exchange/tables/local_tables.h>
 #include <psring/worker/exchange/tables/row_cache.h>
 #include <psring/worker/exchange/tables/table_batch.h>
-#include <psring/worker/servers/ps_client.h>
 #include <psring/worker/servers/server_bytes.h>
+#include <psring/worker/tables/row_client.h>
 
 namespace psring::worker {
 namespace {
@@ -62,6 +62,7 @@ class ServedTables final : public Tables {
   const Plan& plan_;
   const World& world_;
   const bool opens_;
+  RowClient rows_;
   std::vector<std::vector<std::unique_ptr<TableBatch>>> batches_;  ///< by table
   std::vector<std::unique_ptr<RowCache>> caches_;                  ///< by table; null: there is none
   std::uint64_t turn_ = 0;                                         ///< of the batch that was fetched last
@@ -73,8 +74,10 @@ class ServedTables final : public Tables {
 };
 
 ServedTables::ServedTables(const Plan& plan, const World& world, bool opens)
-    : plan_(plan), world_(world), opens_(opens) {
-  check(world.client != nullptr, "tables at servers need servers");
+    : plan_(plan),
+      world_(world),
+      opens_(opens),
+      rows_((check(world.client != nullptr, "tables at servers need servers"), *world.client)) {
   for (const TableLayout& table : plan.layout.tables) {
     auto& own = batches_.emplace_back();
     for (std::size_t i = 0; i < batches_of(table); ++i)
@@ -120,7 +123,7 @@ void ServedTables::pull(std::span<const KeyBatch> keys, std::uint64_t turn, std:
     RowKeys asked = own.row_keys();
     if (caches_[table] != nullptr && use == RowUse::train)
       asked.here = caches_[table]->take(version, own.keys(), own.rows().bytes());
-    world_.client->pull_rows(table, asked, version, own.rows(), use);
+    rows_.pull(table, asked, version, own.rows(), use);
   }
 }
 
@@ -131,7 +134,7 @@ void ServedTables::wait(const auto& what) {
 }
 
 void ServedTables::acquire(TableId table) {
-  wait([&] { world_.client->wait_rows(table, version_, use_); });
+  wait([&] { rows_.wait(table, version_, use_); });
   if (caches_[table] != nullptr && use_ == RowUse::train)
     caches_[table]->keep(version_, batch(table).keys(), batch(table).rows().bytes());
   batch(table).arrived();
@@ -139,15 +142,15 @@ void ServedTables::acquire(TableId table) {
 
 void ServedTables::grad_ready(TableId table) {
   const net::Encoding encoding = plan_.rows.rules->of(plan_.layout.tables[table].name).encoding();
-  world_.client->push_rows(table, version_, batch(table).gradients(), encoding);
+  rows_.push(table, version_, batch(table).gradients(), encoding);
 }
 
 /// Rows that were pulled ahead come into this worker's memory: they are waited for, whether their step begins or not.
 void ServedTables::quiesce() {
   for (TableId table = 0; table < batches_.size(); ++table) {
-    wait([&] { world_.client->wait_rows_acknowledged(table); });
+    wait([&] { rows_.wait_acknowledged(table); });
     for (std::uint64_t step = ahead_.begin; step < ahead_.end; ++step)
-      wait([&] { world_.client->wait_rows(table, step, RowUse::train); });
+      wait([&] { rows_.wait(table, step, RowUse::train); });
   }
 }
 
