@@ -31,17 +31,13 @@ set(PSRING_PUBLIC_HEADERS
   worker/data/tokenizer/tokenizer.h
   worker/exchange/workers/coded_work.h
   worker/exchange/fetched_parameters.h
-  worker/exchange/workers/gathered_parameters.h
   worker/exchange/servers/late_updates.h
   worker/exchange/local_gradients.h
-  worker/exchange/local_updates.h
-  worker/exchange/servers/pulled_parameters.h
-  worker/exchange/servers/server_updates.h
+  worker/exchange/memory_formula.h
+  worker/exchange/servers/pushed_gradients.h
   worker/exchange/workers/sharded_gradients.h
-  worker/exchange/mesh/shared_parameters.h
   worker/exchange/unit_order.h
   worker/exchange/whole_parameters.h
-  worker/exchange/servers/windowed_pushes.h
   worker/inference.h
   worker/kv_client.h
   worker/model/layers/batch_norm.h

@@ -7,7 +7,7 @@
 
 #include <psring/cli/memory/memory_formulas.h>
 #include <psring/common/base/text/error.h>
-#include <psring/worker/exchange/prediction.h>
+#include <psring/worker/exchange/memory_formula.h>
 
 namespace psring::cli {
 namespace {

@@ -2,7 +2,6 @@
 //   ./own_strategy compare --strategies ddp,local-sgd:k=8 --data fashion-mnist --steps 100
 #include <psring/cli/app.h>
 #include <psring/worker/exchange/local_gradients.h>
-#include <psring/worker/exchange/local_updates.h>
 #include <psring/worker/exchange/whole_parameters.h>
 #include <psring/worker/strategy/composition.h>
 using namespace psring::worker;
@@ -30,7 +29,7 @@ int main(int argc, char** argv) {
       auto workers = std::make_unique<Workers>(plan, world);
       auto parameters = std::make_unique<Averaged>(plan, world, *workers, k);
       auto own = std::make_unique<LocalGradients>(plan, world);  // gradients stay with their worker
-      auto updates = std::make_unique<LocalUpdates>(plan, world, *parameters, *own);
+      auto updates = make_local_updates(plan, world, *parameters, *own);
       Parts parts{std::move(workers), std::move(parameters), std::move(own), std::move(updates)};
       return std::make_unique<Composition>(plan, world, std::move(parts));
     };

@@ -282,7 +282,7 @@ TEST_CASE("output and the number of processors have one way each") {
 TEST_CASE("formulas of dense parameters do not read tables") {
   const Files files = read_files(PSRING_SOURCE);
   for (const char* const path :
-       {"worker/exchange/prediction.cpp", "worker/exchange/servers/servers_prediction.cpp",
+       {"worker/exchange/memory_formula.cpp", "worker/exchange/servers/servers_prediction.cpp",
         "worker/servers/server_bytes.cpp", "worker/exchange/workers/workers.cpp", "worker/exchange/whole_units.cpp",
         "common/base/pieces.cpp", "server/store/store.cpp", "worker/strategy/composition_prediction.cpp",
         "worker/servers/server_weights.cpp", "cli/memory/memory_formulas.cpp"}) {

@@ -1,18 +1,49 @@
 #include <psring/common/device/device.h>
-#include <psring/worker/exchange/local_updates.h>
+#include <psring/worker/exchange/local_optimizer.h>
+#include <psring/worker/exchange/memory_formula.h>
+#include <psring/worker/exchange/parts.h>
+#include <psring/worker/exchange/workers/shard_groups.h>
 
 namespace psring::worker {
+namespace {
 
-LocalUpdates::LocalUpdates(const Plan& plan, const World& world, Parameters& parameters, Gradients& gradients,
-                           const ShardGroups* groups)
-    : plan_(plan),
-      world_(world),
-      parameters_(parameters),
-      gradients_(gradients),
-      groups_(groups),
-      optimizer_(plan.optimizer, plan.layout, world.memory, groups != nullptr ? &groups->owners() : nullptr,
-                 world.device),
-      as_they_land_(groups == nullptr && !optimizer_.whole_step() && !plan.survives_losses) {}
+/// This process applies the optimizer: to everything, or to the range that it owns.
+class LocalUpdates final : public Updates {
+ public:
+  LocalUpdates(const Plan& plan, const World& world, Parameters& parameters, Gradients& gradients,
+               const ShardGroups* groups)
+      : plan_(plan),
+        world_(world),
+        parameters_(parameters),
+        gradients_(gradients),
+        groups_(groups),
+        optimizer_(plan.optimizer, plan.layout, world.memory, groups != nullptr ? &groups->owners() : nullptr,
+                   world.device),
+        as_they_land_(groups == nullptr && !optimizer_.whole_step() && !plan.survives_losses) {}
+
+  void start() override { optimizer_.start(plan_); }
+  /// Updates the units at once, unless the step has to be whole.
+  void landed(Range units, Step step) override;
+  void finish(Step step) override;
+  optim::LossScaler loss_scaler() override { return optimizer_.loss_scaler(); }
+  std::vector<optim::StatePart> state() override;
+  std::optional<std::vector<optim::StatePart>> whole_state() override;
+  void predict(Prediction& sum) const override {
+    add_optimizer_state(plan_, groups_ != nullptr ? plan_.layout.owners : 1, sum);
+  }
+
+ private:
+  UnitBuffers owned(UnitId unit) { return {parameters_.owned(unit), gradients_.owned(unit)}; }
+  std::vector<optim::StatePart> save(std::size_t part, std::size_t parts);
+
+  const Plan& plan_;
+  const World& world_;
+  Parameters& parameters_;
+  Gradients& gradients_;
+  const ShardGroups* const groups_;
+  LocalOptimizer optimizer_;
+  const bool as_they_land_;
+};
 
 void LocalUpdates::landed(Range units, Step step) {
   if (!as_they_land_) return;
@@ -49,8 +80,11 @@ std::optional<std::vector<optim::StatePart>> LocalUpdates::whole_state() {
   return save(0, 1);
 }
 
-void LocalUpdates::predict(Prediction& sum) const {
-  add_optimizer_state(plan_, groups_ != nullptr ? plan_.layout.owners : 1, sum);
+}  // namespace
+
+std::unique_ptr<Updates> make_local_updates(const Plan& plan, const World& world, Parameters& parameters,
+                                            Gradients& gradients, const ShardGroups* groups) {
+  return std::make_unique<LocalUpdates>(plan, world, parameters, gradients, groups);
 }
 
 }  // namespace psring::worker

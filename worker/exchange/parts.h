@@ -12,6 +12,8 @@
 
 namespace psring::worker {
 
+class ShardGroups;
+
 /// A strategy is composed of three parts: Parameters, Gradients and Updates. They say who owns which range, and when it
 /// moves. A fourth object, Peers, stands for the processes that the parts talk to: none, the other workers, or servers.
 /// composition.h calls them in the order of a step.
@@ -82,6 +84,10 @@ class Updates {
   virtual std::optional<std::vector<optim::StatePart>> whole_state() { return std::nullopt; }
   virtual void predict(Prediction& sum) const = 0;
 };
+
+/// This process applies the optimizer: to the ranges that it owns in its shard group; to everything if that is null.
+std::unique_ptr<Updates> make_local_updates(const Plan& plan, const World& world, Parameters& parameters,
+                                            Gradients& gradients, const ShardGroups* groups = nullptr);
 
 /// The processes that a worker exchanges with.
 class Peers {

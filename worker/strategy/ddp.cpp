@@ -1,6 +1,5 @@
 #include <psring/common/proc/job.h>
 #include <psring/optim/codec/power_sgd.h>
-#include <psring/worker/exchange/local_updates.h>
 #include <psring/worker/exchange/tables/tables.h>
 #include <psring/worker/exchange/whole_parameters.h>
 #include <psring/worker/exchange/workers/bucketed_gradients.h>
@@ -25,7 +24,7 @@ std::unique_ptr<Strategy> make_ddp(const Plan& plan, const World& world) {
   parts.parameters = std::make_unique<WholeParameters>(plan, world, workers.get());
   parts.gradients = std::make_unique<BucketedGradients>(plan, world, *workers, Ownership(plan.layout),
                                                         make_averaging(plan, world, *workers));
-  parts.updates = std::make_unique<LocalUpdates>(plan, world, *parts.parameters, *parts.gradients);
+  parts.updates = make_local_updates(plan, world, *parts.parameters, *parts.gradients);
   if (!plan.layout.tables.empty()) parts.tables = make_served_tables(plan, world, true);
   parts.peers = std::move(workers);
   return std::make_unique<Composition>(plan, world, std::move(parts));

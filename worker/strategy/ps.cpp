@@ -1,9 +1,6 @@
 #include <psring/common/proc/job.h>
 #include <psring/worker/exchange/fetched_parameters.h>
-#include <psring/worker/exchange/servers/pulled_parameters.h>
 #include <psring/worker/exchange/servers/pushed_gradients.h>
-#include <psring/worker/exchange/servers/server_updates.h>
-#include <psring/worker/exchange/servers/windowed_pushes.h>
 #include <psring/worker/exchange/tables/tables.h>
 #include <psring/worker/strategy/composition.h>
 #include <psring/worker/strategy/strategies.h>
@@ -16,9 +13,9 @@ namespace {
 std::unique_ptr<Strategy> make_ps_on_servers(const Plan& plan, const World& world) {
   Parts parts;
   auto servers = std::make_unique<Servers>(plan, world);
-  parts.parameters = std::make_unique<PulledParameters>(plan, world, *servers);
+  parts.parameters = make_pulled_parameters(plan, world, *servers);
   parts.gradients = std::make_unique<PushedGradients>(plan, world, *servers, Answer::parameters);
-  parts.updates = std::make_unique<ServerUpdates>(plan, *servers);
+  parts.updates = make_server_updates(plan, *servers);
   if (!plan.layout.tables.empty()) parts.tables = make_served_tables(plan, world);
   parts.peers = std::move(servers);
   return std::make_unique<Composition>(plan, world, std::move(parts));
@@ -33,12 +30,11 @@ std::unique_ptr<Strategy> make_ps_zero(int stage, const Plan& plan, const World&
   Parts parts;
   auto servers = std::make_unique<Servers>(plan, world);
   if (stage == 2)
-    parts.parameters = std::make_unique<PulledParameters>(plan, world, *servers);
+    parts.parameters = make_pulled_parameters(plan, world, *servers);
   else
     parts.parameters = std::make_unique<FetchedParameters>(plan, world, make_server_source(plan, world, *servers));
-  parts.gradients =
-      std::make_unique<WindowedPushes>(plan, world, *servers, stage == 2 ? Answer::parameters : Answer::nothing);
-  parts.updates = std::make_unique<ServerUpdates>(plan, *servers);
+  parts.gradients = make_windowed_pushes(plan, world, *servers, stage == 2 ? Answer::parameters : Answer::nothing);
+  parts.updates = make_server_updates(plan, *servers);
   parts.peers = std::move(servers);
   return std::make_unique<Composition>(plan, world, std::move(parts));
 }

@@ -1,5 +1,4 @@
 #include <psring/worker/exchange/local_gradients.h>
-#include <psring/worker/exchange/local_updates.h>
 #include <psring/worker/exchange/tables/local_tables.h>
 #include <psring/worker/exchange/whole_parameters.h>
 #include <psring/worker/strategy/composition.h>
@@ -28,7 +27,7 @@ std::unique_ptr<Strategy> make_single(const Plan& plan, const World& world) {
   parts.peers = std::make_unique<Nobody>(plan);
   parts.parameters = std::make_unique<WholeParameters>(plan, world);
   parts.gradients = std::make_unique<LocalGradients>(plan, world);
-  parts.updates = std::make_unique<LocalUpdates>(plan, world, *parts.parameters, *parts.gradients);
+  parts.updates = make_local_updates(plan, world, *parts.parameters, *parts.gradients);
   if (!plan.layout.tables.empty()) parts.tables = std::make_unique<LocalTables>(plan, world);
   return std::make_unique<Composition>(plan, world, std::move(parts));
 }

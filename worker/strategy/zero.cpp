@@ -1,9 +1,7 @@
 #include <psring/common/proc/job.h>
 #include <psring/optim/codec/power_sgd.h>
-#include <psring/worker/exchange/local_updates.h>
 #include <psring/worker/exchange/tables/tables.h>
 #include <psring/worker/exchange/workers/bucketed_gradients.h>
-#include <psring/worker/exchange/workers/gathered_parameters.h>
 #include <psring/worker/exchange/workers/sharded_gradients.h>
 #include <psring/worker/strategy/composition.h>
 #include <psring/worker/strategy/strategies.h>
@@ -17,9 +15,9 @@ std::unique_ptr<Strategy> compose(const Plan& plan, const World& world, const st
                                   const auto& make_gradients) {
   Parts parts;
   auto workers = std::make_unique<Workers>(plan, world);
-  parts.parameters = std::make_unique<GatheredParameters>(plan, world, *workers, calls);
+  parts.parameters = make_gathered_parameters(plan, world, *workers, calls);
   parts.gradients = make_gradients(*workers);
-  parts.updates = std::make_unique<LocalUpdates>(plan, world, *parts.parameters, *parts.gradients, &workers->groups());
+  parts.updates = make_local_updates(plan, world, *parts.parameters, *parts.gradients, &workers->groups());
   if (!plan.layout.tables.empty()) parts.tables = make_served_tables(plan, world, true);
   parts.peers = std::move(workers);
   return std::make_unique<Composition>(plan, world, std::move(parts));

@@ -1,7 +1,5 @@
 #include <psring/common/proc/job.h>
 #include <psring/worker/exchange/fetched_parameters.h>
-#include <psring/worker/exchange/local_updates.h>
-#include <psring/worker/exchange/mesh/shared_parameters.h>
 #include <psring/worker/exchange/workers/sharded_gradients.h>
 #include <psring/worker/strategy/composition.h>
 #include <psring/worker/strategy/strategies.h>
@@ -10,7 +8,7 @@ namespace psring::worker {
 namespace {
 
 std::unique_ptr<Parameters> make_parameters(const Plan& plan, const World& world, Workers& workers) {
-  if (plan.job.share_host_parameters) return std::make_unique<SharedParameters>(plan, world, workers);
+  if (plan.job.share_host_parameters) return make_shared_parameters(plan, world, workers);
   return std::make_unique<FetchedParameters>(plan, world, make_worker_source(plan, world, workers));
 }
 
@@ -22,7 +20,7 @@ std::unique_ptr<Strategy> make_zero3(const Plan& plan, const World& world) {
   parts.parameters = make_parameters(plan, world, *workers);
   parts.gradients =
       std::make_unique<ShardedGradients>(plan, world, *workers, make_reduce_scatter(plan, world, *workers));
-  parts.updates = std::make_unique<LocalUpdates>(plan, world, *parts.parameters, *parts.gradients, &workers->groups());
+  parts.updates = make_local_updates(plan, world, *parts.parameters, *parts.gradients, &workers->groups());
   parts.peers = std::move(workers);
   return std::make_unique<Composition>(plan, world, std::move(parts));
 }

@@ -1,8 +1,34 @@
 #include <psring/common/base/text/error.h>
-#include <psring/worker/exchange/mesh/shared_parameters.h>
+#include <psring/worker/exchange/ownership.h>
+#include <psring/worker/exchange/workers/workers.h>
 
 namespace psring::worker {
 namespace {
+
+class SharedParameters final : public Parameters {
+ public:
+  SharedParameters(const Plan& plan, const World& world, Workers& workers);
+  ~SharedParameters() override;
+  SharedParameters(const SharedParameters&) = delete;
+  SharedParameters& operator=(const SharedParameters&) = delete;
+
+  void start() override;
+  void acquire(UnitId unit, Pass pass) override;
+  void updated() override;
+  void quiesce() override;
+  Elements owned(UnitId unit) override { return ownership_.of(unit, world_.units[unit].parameters); }
+  void predict(Prediction& sum) const override { sum.worker_memory[Category::parameters] += booked_bytes_; }
+
+ private:
+  const Plan& plan_;
+  const World& world_;
+  Workers& workers_;
+  const Ownership ownership_;
+  const std::size_t booked_bytes_;
+  Arena* const arena_;
+  std::span<std::byte> memory_;  ///< of the first rank's arena; empty in the other ranks
+  ring::Work all_updated_;       ///< done once all owners have updated
+};
 
 /// Arena::mark of an arena's first byte.
 constexpr std::uint64_t kBegin = 1;
@@ -15,8 +41,6 @@ void check_shared(ring::ProcessGroup& owners) {
            "makes groups of those that do",
            owners.rank(), rank);
 }
-
-}  // namespace
 
 SharedParameters::SharedParameters(const Plan& plan, const World& world, Workers& workers)
     : plan_(plan),
@@ -58,5 +82,11 @@ void SharedParameters::acquire(UnitId /*unit*/, Pass /*pass*/) { workers_.wait(a
 void SharedParameters::updated() { all_updated_ = workers_.owners().barrier(); }
 
 void SharedParameters::quiesce() { workers_.wait(all_updated_); }
+
+}  // namespace
+
+std::unique_ptr<Parameters> make_shared_parameters(const Plan& plan, const World& world, Workers& workers) {
+  return std::make_unique<SharedParameters>(plan, world, workers);
+}
 
 }  // namespace psring::worker

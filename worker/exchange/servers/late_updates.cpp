@@ -1,3 +1,4 @@
+#include <psring/worker/exchange/memory_formula.h>
 #include <psring/worker/exchange/servers/late_updates.h>
 
 namespace psring::worker {

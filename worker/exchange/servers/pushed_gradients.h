@@ -42,4 +42,9 @@ class PushedGradients final : public Gradients {
   std::unique_ptr<optim::DeviceApplier> applier_;  ///< sums up squares of gradients that a device holds
 };
 
+/// Gradients that have memory only until their servers have them (ps-zero2, ps-zero3): every micro-batch is pushed by
+/// itself. With Answer::parameters, the unit is pulled once its last micro-batch is on its way. REQUIRES: all arguments
+/// outlive the result.
+std::unique_ptr<Gradients> make_windowed_pushes(const Plan& plan, const World& world, Servers& servers, Answer answer);
+
 }  // namespace psring::worker

@@ -12,6 +12,8 @@
 
 namespace psring::worker {
 
+struct OwnedElements;
+
 /// The servers that own all ranges, reached by push and pull. Knows which version of a unit this worker wants next.
 class Servers final : public Peers {
  public:
@@ -80,6 +82,12 @@ class Servers final : public Peers {
   std::uint64_t steps_told_ = 0;  ///< steps whose outcome scaler_ knows
   Nanoseconds drained_{0};        ///< time spent in drain
 };
+
+/// Every worker keeps all parameters; the servers update them (ps, ps-zero2). A push of a gradient asks for the new
+/// values; a forward pass waits for the units that it reads.
+std::unique_ptr<Parameters> make_pulled_parameters(const Plan& plan, const World& world, Servers& servers);
+/// The servers apply the optimizer.
+std::unique_ptr<Updates> make_server_updates(const Plan& plan, Servers& servers);
 
 /// Sets the memory of all servers. A server books `booked` of its owned elements, and the memory that pushes and
 /// answers take there (docs/formulas.md, "Memory of a server").

@@ -2,6 +2,7 @@
 
 #include <psring/common/proc/mesh_servers.h>
 #include <psring/optim/codec/compression.h>
+#include <psring/worker/exchange/memory_formula.h>
 #include <psring/worker/exchange/servers/servers.h>
 #include <psring/worker/servers/server_bytes.h>
 #include <psring/worker/state/compressor.h>

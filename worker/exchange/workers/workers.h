@@ -45,4 +45,19 @@ class Workers final : public Peers {
   Nanoseconds waited_{0};
 };
 
+/// Every worker keeps all parameters, and updates its own range of each (ZeRO stages 1 and 2). After an update, the
+/// owners' ranges are all-gathered; a forward pass waits for the units that it reads. `calls`: the units [begin, end)
+/// that one all-gather moves.
+std::unique_ptr<Parameters> make_gathered_parameters(const Plan& plan, const World& world, Workers& workers,
+                                                     std::vector<Range> calls);
+
+/// --share-host-parameters (stage 3): all units lie whole, once for the workers of a shard group, in the first worker's
+/// memory, which all of them map. Each worker updates its own range in place, and reads the ranges of the others there;
+/// nothing is gathered. A worker books its own range.
+///
+/// No range is written while it is read: an owner updates after all gradients are reduced, so that all passes are over;
+/// and a pass begins after all owners have updated.
+/// A collective of the owners. Throws usage, naming a rank, if they do not share memory.
+std::unique_ptr<Parameters> make_shared_parameters(const Plan& plan, const World& world, Workers& workers);
+
 }  // namespace psring::worker

@@ -1,12 +1,7 @@
 #include <psring/optim/state_memory.h>
-#include <psring/worker/exchange/prediction.h>
+#include <psring/worker/exchange/memory_formula.h>
 
 namespace psring::worker {
-
-void add_call(const ring::Cost& moved, Prediction& sum) {
-  sum.worker_sends = sum.worker_sends.value_or(0) + moved.sent;
-  sum.worker_receives = sum.worker_receives.value_or(0) + moved.received;
-}
 
 std::map<Category, std::uint64_t> memory_formula(const Plan& plan, Shares shares) {
   return memory_formula(plan, {plan.layout.elements(), plan.layout.trained_elements()}, shares);
