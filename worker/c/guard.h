@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <exception>
+#include <initializer_list>
 #include <string>
+#include <type_traits>
 
 #include <psring/c.h>
 #include <psring/common/base/clock.h>
@@ -21,11 +24,16 @@ const char* kept_line() noexcept;
 /// Returns the moment that is this number of seconds from now. Throws usage if the number is negative or NaN.
 Moment moment_in(double timeout);
 
-/// Calls `body`, which returns a status; no exception leaves it.
+/// Calls `body`, which returns a status, or nothing if it is complete; no exception leaves it.
 template <class Body>
 psring_status guarded(Body body) noexcept {
   try {
-    return body();
+    if constexpr (std::is_void_v<decltype(body())>) {
+      body();
+      return PSRING_OK;
+    } else {
+      return body();
+    }
   } catch (const std::exception& error) {
     try {
       return keep(to_error(error));
@@ -41,6 +49,23 @@ psring_status guarded(Body body) noexcept {
 template <class T>
 void require(const T* pointer, const char* what) {
   if (pointer == nullptr) fail(ErrorKind::usage, "{} is null", what);
+}
+
+/// A pointer that a caller passes, and its name.
+struct Argument {
+  const void* pointer;
+  const char* name;
+};
+/// The same for several arguments of a function.
+inline void require(const char* function, std::initializer_list<Argument> arguments) {
+  for (const Argument& argument : arguments)
+    if (argument.pointer == nullptr) fail(ErrorKind::usage, "{}: {} is null", function, argument.name);
+}
+
+/// Writes counted bytes to a function's arguments.
+inline void write_moved(const auto& moved, std::uint64_t* sent, std::uint64_t* received) {
+  *sent = moved.sent;
+  *received = moved.received;
 }
 
 /// Copies a struct that begins with its size. A program that was built with an older header has fewer members: the

@@ -9,6 +9,7 @@
 using psring::ErrorKind;
 using psring::fail;
 using psring::c::guarded;
+using psring::c::Job;
 using psring::c::moment_in;
 using psring::c::require;
 
@@ -38,6 +39,16 @@ static_assert(static_cast<int>(psring::Category::parameters) == PSRING_PARAMETER
               static_cast<int>(psring::Category::communication) == PSRING_COMMUNICATION &&
               static_cast<int>(psring::Category::staging) == PSRING_STAGING);
 
+/// Calls `body` with the job, in the process that joined it.
+template <class Body>
+psring_status on(psring_job* job, const char* function, Body body) {
+  return guarded([&] {
+    if (job == nullptr) fail(ErrorKind::usage, "{}: job is null", function);
+    job->job->require_own_process();
+    return body(*job->job);
+  });
+}
+
 }  // namespace
 
 uint32_t psring_abi_version(void) { return PSRING_ABI_VERSION; }
@@ -59,7 +70,6 @@ psring_status psring_join(const psring_join_options* options, psring_job** job) 
     joined->world.parts = std::make_shared<psring_group::Parts>();
     joined->world.group = &joined->job->world();
     *job = joined.release();
-    return PSRING_OK;
   });
 }
 
@@ -72,30 +82,19 @@ psring_status psring_leave(psring_job* job, double timeout) {
 }
 
 psring_status psring_abort(psring_job* job, const char* reason) {
-  return guarded([&] {
-    require(job, "psring_abort: job");
+  return on(job, "psring_abort", [&](Job& own) {
     require(reason, "psring_abort: reason");
-    job->job->require_own_process();
-    job->job->abort(reason);
-    return PSRING_OK;
+    own.abort(reason);
   });
 }
 
 psring_status psring_check(psring_job* job) {
-  return guarded([&] {
-    require(job, "psring_check: job");
-    job->job->require_own_process();
-    job->job->check();
-    return PSRING_OK;
-  });
+  return on(job, "psring_check", [](Job& own) { own.check(); });
 }
 
 void psring_free(psring_job* job) {
   if (job == nullptr || !job->job->is_own_process()) return;
-  guarded([&] {
-    delete job;
-    return PSRING_OK;
-  });
+  guarded([&] { delete job; });
 }
 
 psring_status psring_allocate(psring_job* job, size_t bytes, void** memory) {
@@ -109,38 +108,23 @@ psring_status psring_allocate_for(psring_job* job, size_t bytes, psring_purpose 
     require(job, "psring_allocate: job");
     job->job->require_own_process();
     *memory = job->job->allocate(bytes, category_of(purpose)).data();
-    return PSRING_OK;
   });
 }
 
 psring_status psring_book(psring_job* job, psring_purpose purpose, int64_t bytes) {
-  return guarded([&] {
-    require(job, "psring_book: job");
-    job->job->require_own_process();
-    job->job->book(category_of(purpose), bytes);
-    return PSRING_OK;
-  });
+  return on(job, "psring_book", [&](Job& own) { own.book(category_of(purpose), bytes); });
 }
 
 psring_status psring_memory(psring_job* job, psring_purpose purpose, size_t* now, size_t* peak) {
-  return guarded([&] {
-    require(job, "psring_memory: job");
-    require(now, "psring_memory: now");
-    require(peak, "psring_memory: peak");
-    job->job->require_own_process();
-    *now = job->job->memory().current_bytes(category_of(purpose));
-    *peak = job->job->memory().peak_bytes(category_of(purpose));
-    return PSRING_OK;
+  return on(job, "psring_memory", [&](Job& own) {
+    require("psring_memory", {{now, "now"}, {peak, "peak"}});
+    *now = own.memory().current_bytes(category_of(purpose));
+    *peak = own.memory().peak_bytes(category_of(purpose));
   });
 }
 
 psring_status psring_release(psring_job* job, void* memory) {
-  return guarded([&] {
-    require(job, "psring_release: job");
-    job->job->require_own_process();
-    job->job->release(memory);
-    return PSRING_OK;
-  });
+  return on(job, "psring_release", [&](Job& own) { own.release(memory); });
 }
 
 psring_group* psring_world(psring_job* job) { return job == nullptr ? nullptr : &job->world; }
@@ -150,8 +134,7 @@ psring_status psring_split(psring_group* parent, const uint32_t* ranks, size_t c
   return guarded([&] {
     require(group, "psring_split: group");
     *group = nullptr;
-    require(parent, "psring_split: parent");
-    require(ranks, "psring_split: ranks");
+    require("psring_split", {{parent, "parent"}, {ranks, "ranks"}});
     parent->job->require_member();
     auto made = std::make_unique<psring_group>();
     made->job = parent->job;
@@ -162,7 +145,6 @@ psring_status psring_split(psring_group* parent, const uint32_t* ranks, size_t c
     made->parts->own = parent->job->split(*parent->group, {ranks, count}, id);
     made->group = made->parts->own.get();
     *group = made.release();
-    return PSRING_OK;
   });
 }
 
@@ -171,7 +153,6 @@ void psring_group_free(psring_group* group) {
   guarded([&] {
     const std::unique_ptr<psring_group> freed(group);
     freed->job->engine().locked([&] { freed->parts.reset(); });
-    return PSRING_OK;
   });
 }
 

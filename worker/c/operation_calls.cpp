@@ -19,6 +19,7 @@ using psring::c::Messages;
 using psring::c::moment_in;
 using psring::c::require;
 using psring::c::Works;
+using psring::c::write_moved;
 using psring::ring::ElementType;
 using psring::ring::Parts;
 using psring::ring::ReduceOp;
@@ -121,7 +122,6 @@ psring_status begin(psring_group* group, psring_work** work, Begin begin, bool k
     // Another thread may have ended it meanwhile, with the error that ended the job.
     if (ended && handle->flight->error) throw psring::Error(*handle->flight->error);
     if (keeps || !ended) *work = handle.release();
-    return PSRING_OK;
   });
 }
 
@@ -264,29 +264,21 @@ psring_status psring_source(psring_work* work, size_t* rank) {
     if (receive == nullptr || !receive->ended.load(std::memory_order_acquire) || receive->error)
       fail(ErrorKind::usage, "psring_source: not a receive that is complete");
     *rank = receive->source;
-    return PSRING_OK;
   });
 }
 
 psring_status psring_moved(psring_group* group, uint64_t* sent, uint64_t* received) {
   return guarded([&] {
-    require(group, "psring_moved: group");
-    require(sent, "psring_moved: sent");
-    require(received, "psring_moved: received");
+    require("psring_moved", {{group, "group"}, {sent, "sent"}, {received, "received"}});
     group->job->require_own_process();
-    const psring::ring::Moved moved = group->job->engine().locked([&] { return group->group->moved(); });
-    *sent = moved.sent;
-    *received = moved.received;
-    return PSRING_OK;
+    write_moved(group->job->engine().locked([&] { return group->group->moved(); }), sent, received);
   });
 }
 
 psring_status psring_predict(psring_group* group, psring_collective collective, size_t count, psring_type type,
                              uint64_t* sent, uint64_t* received) {
   return guarded([&] {
-    require(group, "psring_predict: group");
-    require(sent, "psring_predict: sent");
-    require(received, "psring_predict: received");
+    require("psring_predict", {{group, "group"}, {sent, "sent"}, {received, "received"}});
     group->job->require_own_process();
     const psring::ring::Collective call = collective_of(collective);
     const ElementType element = vector_of(nullptr, 0, type).type;
@@ -297,9 +289,7 @@ psring_status psring_predict(psring_group* group, psring_collective collective, 
       return group->group->predict(call, count, element,
                                    has_parts ? parts_of(nullptr, count, group->group->size()) : Parts{});
     });
-    *sent = cost.sent;
-    *received = cost.received;
-    return PSRING_OK;
+    write_moved(cost, sent, received);
   });
 }
 
@@ -326,8 +316,5 @@ psring_status psring_test(psring_work* work) {
 
 void psring_work_free(psring_work* work) {
   if (work == nullptr || !work->job->is_own_process()) return;
-  guarded([&] {
-    delete work;
-    return PSRING_OK;
-  });
+  guarded([&] { delete work; });
 }

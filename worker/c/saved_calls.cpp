@@ -29,7 +29,6 @@ psring_status on(psring_saved* saved, const char* function, size_t number, Body 
     if (number >= saved->tables.size())
       fail(ErrorKind::usage, "{}: table {} of {}", function, number, saved->tables.size());
     body(saved->rows, saved->tables[number]);
-    return PSRING_OK;
   });
 }
 
@@ -43,7 +42,6 @@ psring_status psring_saved_open(const char* path, psring_saved** saved) {
     psring::worker::SavedTables rows(path);
     std::vector<std::string> tables = rows.tables();
     *saved = new psring_saved{std::move(rows), std::move(tables)};
-    return PSRING_OK;
   });
 }
 
@@ -54,7 +52,6 @@ psring_status psring_saved_tables(psring_saved* saved, size_t* count, uint64_t* 
     require(saved, "psring_saved_tables: saved");
     if (count != nullptr) *count = saved->tables.size();
     if (step != nullptr) *step = saved->rows.step().value_or(std::numeric_limits<uint64_t>::max());
-    return PSRING_OK;
   });
 }
 
@@ -78,9 +75,7 @@ psring_status psring_saved_read(psring_saved* saved, size_t number, const uint64
                                 unsigned char* found) {
   return on(saved, "psring_saved_read", number, [&](const psring::worker::SavedTables& rows, const std::string& table) {
     if (count == 0) return;
-    require(keys, "psring_saved_read: keys");
-    require(values, "psring_saved_read: values");
-    require(found, "psring_saved_read: found");
+    require("psring_saved_read", {{keys, "keys"}, {values, "values"}, {found, "found"}});
     const std::size_t width = rows.width(table);
     for (std::size_t i = 0; i < count; ++i) {
       const std::span<float> row(values + i * width, width);

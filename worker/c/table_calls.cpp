@@ -14,6 +14,7 @@ using psring::c::guarded;
 using psring::c::moment_in;
 using psring::c::require;
 using psring::c::whole;
+using psring::c::write_moved;
 using psring::worker::Bags;
 using psring::worker::FetchedRows;
 using psring::worker::TableClient;
@@ -100,7 +101,6 @@ psring_status psring_table_open(psring_job* job, const psring_table_options* opt
     const psring::MutexLock lock(job->opening);
     const std::size_t number = tables.add(std::move(layout));
     *table = &job->tables.emplace_back(psring_table{job->job, &tables, number, width});
-    return PSRING_OK;
   });
 }
 
@@ -108,7 +108,6 @@ psring_status psring_table_start(psring_job* job, uint64_t* step) {
   return on(job, "psring_table_start", [&](TableClient& tables) {
     require(step, "psring_table_start: step");
     *step = tables.start();
-    return PSRING_OK;
   });
 }
 
@@ -119,7 +118,6 @@ psring_status psring_table_fetch(psring_table* table, const uint64_t* keys, size
     *rows = nullptr;
     if (count > 0) require(keys, "psring_table_fetch: keys");
     *rows = new psring_rows{*table, tables.fetch(table->number, {keys, count}, version)};
-    return PSRING_OK;
   });
 }
 
@@ -132,13 +130,10 @@ psring_status psring_rows_wait(psring_rows* rows, double timeout) {
 
 psring_status psring_rows_values(psring_rows* rows, const float** values, const int64_t** places, size_t* different) {
   return on(rows, "psring_rows_values", true, [&](TableClient& /*tables*/, const std::shared_ptr<FetchedRows>& held) {
-    require(values, "psring_rows_values: values");
-    require(places, "psring_rows_values: places");
-    require(different, "psring_rows_values: different");
+    require("psring_rows_values", {{values, "values"}, {places, "places"}, {different, "different"}});
     *values = held->values().data();
     *places = held->places().data();
     *different = held->size();
-    return PSRING_OK;
   });
 }
 
@@ -147,7 +142,6 @@ psring_status psring_rows_pool(psring_rows* rows, const psring_bags* bags, float
     const Bags made = bags_of(bags, *held);
     if (made.size() > 0) require(out, "psring_rows_pool: out");
     held->pool(made, {out, made.size() * held->width()});
-    return PSRING_OK;
   });
 }
 
@@ -156,7 +150,6 @@ psring_status psring_rows_add_pooled(psring_rows* rows, const psring_bags* bags,
     const Bags made = bags_of(bags, *held);
     if (made.size() > 0) require(gradients, "psring_rows_add_pooled: gradients");
     tables.add(held, made, {gradients, made.size() * held->width()});
-    return PSRING_OK;
   });
 }
 
@@ -164,16 +157,12 @@ psring_status psring_rows_add(psring_rows* rows, const float* gradients) {
   return on(rows, "psring_rows_add", true, [&](TableClient& tables, const std::shared_ptr<FetchedRows>& held) {
     if (held->size() > 0) require(gradients, "psring_rows_add: gradients");
     tables.add(held, {gradients, held->size() * held->width()});
-    return PSRING_OK;
   });
 }
 
 void psring_rows_free(psring_rows* rows) {
   if (rows == nullptr || !rows->table.job->is_own_process()) return;
-  guarded([&] {
-    delete rows;
-    return PSRING_OK;
-  });
+  guarded([&] { delete rows; });
 }
 
 psring_status psring_table_wait(psring_job* job, double timeout) {
@@ -182,10 +171,7 @@ psring_status psring_table_wait(psring_job* job, double timeout) {
 }
 
 psring_status psring_table_end_step(psring_job* job, double lr) {
-  return on(job, "psring_table_end_step", [&](TableClient& tables) {
-    tables.end_step(lr);
-    return PSRING_OK;
-  });
+  return on(job, "psring_table_end_step", [&](TableClient& tables) { tables.end_step(lr); });
 }
 
 psring_status psring_table_add(psring_table* table, const uint64_t* keys, size_t count, const float* gradients) {
@@ -193,15 +179,11 @@ psring_status psring_table_add(psring_table* table, const uint64_t* keys, size_t
     if (count > 0) require(keys, "psring_table_add: keys");
     if (count > 0) require(gradients, "psring_table_add: gradients");
     tables.add(table->number, {keys, count}, {gradients, count * table->width});
-    return PSRING_OK;
   });
 }
 
 psring_status psring_table_drop(psring_job* job) {
-  return on(job, "psring_table_drop", [&](TableClient& tables) {
-    tables.drop();
-    return PSRING_OK;
-  });
+  return on(job, "psring_table_drop", [&](TableClient& tables) { tables.drop(); });
 }
 
 psring_status psring_table_assign(psring_table* table, const uint64_t* keys, size_t count, const float* values) {
@@ -209,17 +191,13 @@ psring_status psring_table_assign(psring_table* table, const uint64_t* keys, siz
     if (count > 0) require(keys, "psring_table_assign: keys");
     if (count > 0) require(values, "psring_table_assign: values");
     tables.assign(table->number, {keys, count}, {values, count * table->width});
-    return PSRING_OK;
   });
 }
 
 psring_status psring_table_list(psring_table* table, uint64_t* cursor, size_t most, uint64_t* keys, float* values,
                                 size_t* count, double timeout) {
   return on(table, "psring_table_list", [&](TableClient& tables) {
-    require(cursor, "psring_table_list: cursor");
-    require(keys, "psring_table_list: keys");
-    require(values, "psring_table_list: values");
-    require(count, "psring_table_list: count");
+    require("psring_table_list", {{cursor, "cursor"}, {keys, "keys"}, {values, "values"}, {count, "count"}});
     const std::span<float> room(values, most * table->width);
     return tables.list(table->number, *cursor, {keys, most}, room, *count, moment_in(timeout)) ? PSRING_OK
                                                                                                : PSRING_PENDING;
@@ -228,22 +206,14 @@ psring_status psring_table_list(psring_table* table, uint64_t* cursor, size_t mo
 
 psring_status psring_table_moved(psring_job* job, uint64_t* sent, uint64_t* received) {
   return on(job, "psring_table_moved", [&](TableClient& tables) {
-    require(sent, "psring_table_moved: sent");
-    require(received, "psring_table_moved: received");
-    const TableClient::Moved moved = tables.moved();
-    *sent = moved.sent;
-    *received = moved.received;
-    return PSRING_OK;
+    require("psring_table_moved", {{sent, "sent"}, {received, "received"}});
+    write_moved(tables.moved(), sent, received);
   });
 }
 
 psring_status psring_table_predict(psring_job* job, uint64_t* sent, uint64_t* received) {
   return on(job, "psring_table_predict", [&](TableClient& tables) {
-    require(sent, "psring_table_predict: sent");
-    require(received, "psring_table_predict: received");
-    const TableClient::Moved moved = tables.predicted();
-    *sent = moved.sent;
-    *received = moved.received;
-    return PSRING_OK;
+    require("psring_table_predict", {{sent, "sent"}, {received, "received"}});
+    write_moved(tables.predicted(), sent, received);
   });
 }

@@ -16,6 +16,7 @@ using psring::c::guarded;
 using psring::c::moment_in;
 using psring::c::require;
 using psring::c::Vector;
+using psring::c::write_moved;
 
 namespace {
 
@@ -58,16 +59,13 @@ psring_status psring_vector_open(psring_job* job, const psring_unit* units, size
     job->vector.vector = &job->job->open_vector(units_of(units, count));
     job->vector.job = job->job;
     *vector = &job->vector;
-    return PSRING_OK;
   });
 }
 
 psring_status psring_vector_tensor(psring_vector* vector, size_t unit, size_t tensor, float** values, float** gradients,
                                    size_t* count) {
   return on(vector, "psring_vector_tensor", [&](Vector& open) {
-    require(values, "psring_vector_tensor: values");
-    require(gradients, "psring_vector_tensor: gradients");
-    require(count, "psring_vector_tensor: count");
+    require("psring_vector_tensor", {{values, "values"}, {gradients, "gradients"}, {count, "count"}});
     const std::span<float> all = open.values(unit);
     const auto& tensors = open.layout().units[unit].tensors;
     if (tensor >= tensors.size())
@@ -76,7 +74,6 @@ psring_status psring_vector_tensor(psring_vector* vector, size_t unit, size_t te
     *count = layout.spec.elements();
     *values = all.subspan(layout.offset, *count).data();
     *gradients = open.gradients(unit).subspan(layout.offset, *count).data();
-    return PSRING_OK;
   });
 }
 
@@ -84,21 +81,15 @@ psring_status psring_vector_start(psring_vector* vector, uint64_t* version) {
   return on(vector, "psring_vector_start", [&](Vector& open) {
     require(version, "psring_vector_start: version");
     *version = open.start();
-    return PSRING_OK;
   });
 }
 
 psring_status psring_vector_unit(psring_vector* vector, size_t unit, size_t* count, uint64_t* pushed,
                                  uint64_t* pulled) {
   return on(vector, "psring_vector_unit", [&](Vector& open) {
-    require(count, "psring_vector_unit: count");
-    require(pushed, "psring_vector_unit: pushed");
-    require(pulled, "psring_vector_unit: pulled");
-    const Vector::Moved moved = open.predict(unit);
+    require("psring_vector_unit", {{count, "count"}, {pushed, "pushed"}, {pulled, "pulled"}});
+    write_moved(open.predict(unit), pushed, pulled);
     *count = open.layout().units[unit].elements;
-    *pushed = moved.sent;
-    *pulled = moved.received;
-    return PSRING_OK;
   });
 }
 
@@ -106,7 +97,6 @@ psring_status psring_vector_agree(psring_vector* vector, uint64_t* version) {
   return on(vector, "psring_vector_agree", [&](Vector& open) {
     require(version, "psring_vector_agree: version");
     *version = open.agree();
-    return PSRING_OK;
   });
 }
 
@@ -114,7 +104,6 @@ psring_status psring_vector_begin(psring_vector* vector, size_t unit, float* val
   return on(vector, "psring_vector_begin", [&](Vector& open) {
     require(values, "psring_vector_begin: values");
     open.begin(unit, values);
-    return PSRING_OK;
   });
 }
 
@@ -122,7 +111,6 @@ psring_status psring_push_from(psring_vector* vector, size_t unit, uint64_t step
   return on(vector, "psring_push_from", [&](Vector& open) {
     require(gradients, "psring_push_from: gradients");
     open.push(unit, step, gradients);
-    return PSRING_OK;
   });
 }
 
@@ -130,40 +118,26 @@ psring_status psring_pull_into(psring_vector* vector, size_t unit, uint64_t vers
   return on(vector, "psring_pull_into", [&](Vector& open) {
     require(values, "psring_pull_into: values");
     open.pull(unit, version, values);
-    return PSRING_OK;
   });
 }
 
 psring_status psring_vector_moved(psring_vector* vector, uint64_t* sent, uint64_t* received) {
   return on(vector, "psring_vector_moved", [&](Vector& open) {
-    require(sent, "psring_vector_moved: sent");
-    require(received, "psring_vector_moved: received");
-    const Vector::Moved moved = open.moved();
-    *sent = moved.sent;
-    *received = moved.received;
-    return PSRING_OK;
+    require("psring_vector_moved", {{sent, "sent"}, {received, "received"}});
+    write_moved(open.moved(), sent, received);
   });
 }
 
 psring_status psring_push(psring_vector* vector, size_t unit, uint64_t step) {
-  return on(vector, "psring_push", [&](Vector& open) {
-    open.push(unit, step, nullptr);
-    return PSRING_OK;
-  });
+  return on(vector, "psring_push", [&](Vector& open) { open.push(unit, step, nullptr); });
 }
 
 psring_status psring_pull(psring_vector* vector, size_t unit, uint64_t version) {
-  return on(vector, "psring_pull", [&](Vector& open) {
-    open.pull(unit, version, nullptr);
-    return PSRING_OK;
-  });
+  return on(vector, "psring_pull", [&](Vector& open) { open.pull(unit, version, nullptr); });
 }
 
 psring_status psring_push_pull(psring_vector* vector, size_t unit, uint64_t step) {
-  return on(vector, "psring_push_pull", [&](Vector& open) {
-    open.push_pull(unit, step);
-    return PSRING_OK;
-  });
+  return on(vector, "psring_push_pull", [&](Vector& open) { open.push_pull(unit, step); });
 }
 
 psring_status psring_wait_pull(psring_vector* vector, size_t unit, uint64_t version, double timeout) {
@@ -177,23 +151,16 @@ psring_status psring_wait_push(psring_vector* vector, size_t unit, double timeou
 }
 
 psring_status psring_vector_finish(psring_vector* vector) {
-  return on(vector, "psring_vector_finish", [&](Vector& open) {
-    open.finish();
-    return PSRING_OK;
-  });
+  return on(vector, "psring_vector_finish", [&](Vector& open) { open.finish(); });
 }
 
 psring_status psring_vector_save(psring_vector* vector, uint64_t version) {
-  return on(vector, "psring_vector_save", [&](Vector& open) {
-    open.save(version);
-    return PSRING_OK;
-  });
+  return on(vector, "psring_vector_save", [&](Vector& open) { open.save(version); });
 }
 
 psring_status psring_vector_staleness(psring_vector* vector, double* mean) {
   return on(vector, "psring_vector_staleness", [&](Vector& open) {
     require(mean, "psring_vector_staleness: mean");
     *mean = open.take_staleness();
-    return PSRING_OK;
   });
 }
