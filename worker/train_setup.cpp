@@ -8,7 +8,7 @@
 #include <psring/common/proc/mesh_servers.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/rows/row_hash.h>
-#include <psring/worker/data/first_samples.h>
+#include <psring/worker/data/picked_samples.h>
 #include <psring/worker/data/sampler.h>
 #include <psring/worker/data_needs.h>
 #include <psring/worker/model/device/device_network.h>

@@ -14,9 +14,9 @@
 #include <psring/common/base/system/file.h>
 #include <psring/common/base/text/error.h>
 #include <psring/tests/support/temporary_folder.h>
-#include <psring/worker/data/first_samples.h>
 #include <psring/worker/data/idx.h>
 #include <psring/worker/data/make_dataset.h>
+#include <psring/worker/data/picked_samples.h>
 #include <psring/worker/data/sampler.h>
 #include <psring/worker/data/synthetic.h>
 #include <psring/worker/data/text.h>
