@@ -7,7 +7,6 @@
 #include <psring/common/base/text/error.h>
 #include <psring/common/net/host.h>
 #include <psring/common/proc/agent.h>
-#include <psring/common/proc/environment.h>
 #include <psring/common/proc/options/check.h>
 
 namespace psring::cli {
@@ -15,12 +14,7 @@ namespace psring::cli {
 Command add_agent(const Flags& program) {
   const Flags command = program.add_command("agent", "start the roles of a job on this host, for its coordinator");
   auto options = std::make_shared<AgentOptions>();  // shared: the parser fills it in, the command reads it
-  Flag endpoint = command.add("--rdzv-endpoint", options->endpoint, "HOST:PORT of the coordinator of the job");
-  if (const auto master = master_endpoint()) {
-    options->endpoint = *master;
-  } else {
-    endpoint.require();
-  }
+  add_endpoint(command, options->endpoint);
   command.add("--key", options->key_file, "key file of the job").require();
   options->log_folder = "logs";
   command.add("--logs", options->log_folder, "folder of the logs of the roles").show_default();

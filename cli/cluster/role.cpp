@@ -15,12 +15,7 @@ namespace psring::cli {
 
 Command add_role(const Flags& command, net::Role role, bool by_agent) {
   auto options = std::make_shared<RoleOptions>();  // shared: the parser fills it in, the command reads it
-  Flag endpoint = command.add("--rdzv-endpoint", options->endpoint, "HOST:PORT of the coordinator of the job");
-  if (const auto master = master_endpoint()) {
-    options->endpoint = *master;
-  } else {
-    endpoint.require();
-  }
+  add_endpoint(command, options->endpoint);
   command.add("--key", options->key_file, "key file of the job").require();
   command.add("--rank", options->rank, "rank to ask for (the coordinator assigns a rank)");
   command.add("--bind", options->bind,

@@ -14,6 +14,7 @@
 #include <psring/cli/options/parse.h>
 #include <psring/cli/options/words.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/proc/environment.h>
 
 namespace psring::cli {
 namespace {
@@ -156,6 +157,15 @@ void add_config(const Flags& command) {
   command.add_text(
       kConfig, [](const std::string&) {},
       "a file of KEY = VALUE lines with the same names; the command line takes precedence");
+}
+
+void add_endpoint(const Flags& command, std::string& endpoint) {
+  Flag flag = command.add("--rdzv-endpoint", endpoint, "HOST:PORT of the coordinator of the job");
+  if (const auto master = master_endpoint()) {
+    endpoint = *master;
+  } else {
+    flag.require();
+  }
 }
 
 CommandLine::CommandLine(const std::string& help, const std::string& version)

@@ -14,6 +14,9 @@ namespace psring::cli {
 /// An option on the command line takes precedence over the file.
 void add_config(const Flags& command);
 
+/// Adds --rdzv-endpoint, the coordinator of a job, which may be left out if the environment names a master.
+void add_endpoint(const Flags& command, std::string& endpoint);
+
 /// The command line of a program: its options, and its subcommands with theirs.
 class CommandLine {
  public:
