@@ -374,7 +374,9 @@ class Memory:
 
 
 class Job:
-    """This process's membership in a job; made by `join`. Used with `with`, it leaves the job at the end of the block, and
+    """This process's membership in a job. `join(...)` joins the job of the coordinator at `endpoint` (HOST:PORT) as a worker,
+    and waits until all workers have joined. `key_file`: the job's key (psring keygen). `rank`: the rank to ask for.
+    `memory_bytes`: the capacity of `Job.allocate`; 0: 1 GiB. Used with `with`, it leaves the job at the end of the block, and
     aborts it if the block raises."""
 
     def __init__(
@@ -519,16 +521,4 @@ class Job:
             self.abort(" ".join(f"{type(error).__name__}: {error}".split())[:400])
 
 
-def join(
-    endpoint: str,
-    key_file: str | os.PathLike[str],
-    rank: int | None = None,
-    *,
-    bind: str | None = None,
-    join_timeout: float = 30.0,
-    memory_bytes: int = 0,
-) -> Job:
-    """Joins the job of the coordinator at `endpoint` (HOST:PORT) as a worker, and waits until all workers have joined.
-    `key_file`: the job's key (psring keygen). `rank`: the rank to ask for. `memory_bytes`: the capacity of
-    `Job.allocate`; 0: 1 GiB."""
-    return Job(endpoint, key_file, rank, bind=bind, join_timeout=join_timeout, memory_bytes=memory_bytes)
+join = Job

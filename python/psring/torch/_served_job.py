@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 import threading
 import time
@@ -22,7 +21,7 @@ from .._job import Job
 from .._library import DataError, Error, PeerLostError, TimeoutError, UsageError, whole
 from .._servers import Servers
 from ._farewells import StoredFarewells
-from .backend import world_failure
+from .backend import announce, announced, world_failure
 
 _KEY = "psring/servers"
 _LOOK = 10.0  # seconds of silence of the coordinator, after which a worker looks whether the job has failed
@@ -118,7 +117,6 @@ class ServedJob:
         timeout: float,
     ) -> None:
         store, rank, size = _store(timeout)
-        key = os.environ.get("PSRING_KEY")
         entry = f"{_KEY}/{ServedJob._made}"
         ServedJob._made += 1
         self.coordinator: Coordinator | None = None
@@ -127,7 +125,7 @@ class ServedJob:
             try:
                 self.coordinator = Coordinator(
                     size,
-                    key_file=key,
+                    key_file=os.environ.get("PSRING_KEY"),
                     listen=os.environ.get("PSRING_LISTEN", "127.0.0.1:0"),
                     strategy=strategy,
                     steps=steps,
@@ -141,17 +139,8 @@ class ServedJob:
                 self._abandon()
                 store.set(entry, f"error\n{error}")
                 raise
-            store.set(entry, f"at\n{self.coordinator.endpoint}\n{self.coordinator.key_file}\n{socket.gethostname()}")
-        words = store.get(entry).decode().split("\n")
-        if words[0] == "error":
-            raise UsageError(f"psring: rank 0 cannot start the job: {words[1]}")
-        _, endpoint, key_file, host = words
-        if key is None and host != socket.gethostname():
-            raise UsageError(
-                f"psring: rank {rank} is on {socket.gethostname()}, rank 0 on {host}: between hosts the job needs a key; "
-                "set PSRING_KEY to a copy of one file of `psring keygen` on each host, and PSRING_LISTEN at rank 0 to "
-                "ADDRESS:0"
-            )
+            announce(store, entry, self.coordinator)
+        endpoint, key_file = announced(store, entry, rank)
         failed = f"{entry}/failed"
         until = time.monotonic() + timeout
         try:
@@ -160,7 +149,7 @@ class ServedJob:
                 try:
                     seconds = min(left, _LOOK)
                     with _watching(self.coordinator):
-                        self.job = Job(endpoint, key or key_file, rank, join_timeout=seconds, memory_bytes=memory_bytes)
+                        self.job = Job(endpoint, key_file, rank, join_timeout=seconds, memory_bytes=memory_bytes)
                     break
                 except Error as error:  # perhaps the coordinator has ended, because the job failed
                     why = _failure(store, failed) if self.servers is None else None

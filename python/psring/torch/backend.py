@@ -64,16 +64,36 @@ def memory_bytes() -> int:
     return 1 << 30 if counts else max(1 << 30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
+def announce(store: dist.Store, entry: str, coordinator: Coordinator) -> None:
+    """Names a job's coordinator in an entry of the store; for rank 0."""
+    store.set(entry, f"at\n{coordinator.endpoint}\n{coordinator.key_file}\n{socket.gethostname()}")
+
+
+def announced(store: dist.Store, entry: str, rank: int) -> tuple[str, str]:
+    """The coordinator's endpoint and the file of the job's key, once rank 0 has named them. Raises UsageError if rank 0 could
+    not start the job, or this rank has no key."""
+    words = store.get(entry).decode().split("\n")
+    if words[0] == "error":
+        raise UsageError(f"psring: rank 0 cannot start the job: {words[1]}")
+    _, endpoint, key_file, host = words
+    key = os.environ.get("PSRING_KEY")
+    if key is None and host != socket.gethostname():
+        raise UsageError(
+            f"psring: rank {rank} is on {socket.gethostname()}, rank 0 on {host}: between hosts the job needs a key; set "
+            "PSRING_KEY to a copy of one file of `psring keygen` on each host, and PSRING_LISTEN at rank 0 to ADDRESS:0"
+        )
+    return endpoint, key or key_file
+
+
 def _join(store: dist.Store, rank: int, size: int, timeout: timedelta) -> tuple[Job, Coordinator | None]:
     """Joins a new job of `size` workers. Rank 0 starts its coordinator, and names it in the store."""
     seconds = timeout.total_seconds()
-    key = os.environ.get("PSRING_KEY")
     coordinator = None
     if rank == 0:
         try:
             coordinator = Coordinator(
                 size,
-                key_file=key,
+                key_file=os.environ.get("PSRING_KEY"),
                 listen=os.environ.get("PSRING_LISTEN", "127.0.0.1:0"),
                 options=["--op-timeout", f"{seconds:g}", "--join-timeout", f"{seconds:g}"],
                 out=os.environ.get("PSRING_OUT"),
@@ -81,18 +101,10 @@ def _join(store: dist.Store, rank: int, size: int, timeout: timedelta) -> tuple[
         except Error as error:
             store.set(_KEY, f"error\n{error}")
             raise
-        store.set(_KEY, f"at\n{coordinator.endpoint}\n{coordinator.key_file}\n{socket.gethostname()}")
-    words = store.get(_KEY).decode().split("\n")
-    if words[0] == "error":
-        raise UsageError(f"psring: rank 0 cannot start the job: {words[1]}")
-    _, endpoint, key_file, host = words
-    if key is None and host != socket.gethostname():
-        raise UsageError(
-            f"psring: rank {rank} is on {socket.gethostname()}, rank 0 on {host}: between hosts the job needs a key; set "
-            "PSRING_KEY to a copy of one file of `psring keygen` on each host, and PSRING_LISTEN at rank 0 to ADDRESS:0"
-        )
+        announce(store, _KEY, coordinator)
+    endpoint, key_file = announced(store, _KEY, rank)
     try:
-        job = Job(endpoint, key or key_file, rank, join_timeout=seconds, memory_bytes=memory_bytes())
+        job = Job(endpoint, key_file, rank, join_timeout=seconds, memory_bytes=memory_bytes())
     except BaseException:
         if coordinator is not None:
             coordinator.abandon()
