@@ -27,3 +27,12 @@ export function table(columns, rows) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": columns.map((c) => c.title).join(", ") },
            h("table", {}, h("thead", {}, head), h("tbody", {}, body)));
 }
+
+/// Calls `listener` when the window has got another size, and keeps it for a moment.
+export function onResize(listener) {
+  let waiting = 0;
+  addEventListener("resize", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(listener, 80);
+  });
+}

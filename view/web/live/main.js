@@ -1,7 +1,7 @@
 // The live page: receives snapshots of a running job, and shows the newest one at most once a second.
 
 import { preferenceButtons } from "../common/buttons.js";
-import { h } from "../common/dom.js";
+import { h, onResize } from "../common/dom.js";
 import { forget, redraw } from "../common/figure.js";
 import { apply, languageNow, onSystemTheme } from "../common/preferences.js";
 import { connect } from "./connection.js";
@@ -78,11 +78,7 @@ onSystemTheme(() => build());
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden && now.snapshot) showSoon();
 });
-let resized = 0;
-addEventListener("resize", () => {
-  clearTimeout(resized);
-  resized = setTimeout(redraw, 80);
-});
+onResize(redraw);
 connect({
   token: new URLSearchParams(location.search).get("token") ?? "",
   onSnapshot: (snapshot) => {

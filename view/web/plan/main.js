@@ -1,8 +1,9 @@
 // The page of psring plan: reads the document that psring put into the page, and draws its sections.
 
 import { preferenceButtons } from "../common/buttons.js";
-import { h } from "../common/dom.js";
+import { h, onResize } from "../common/dom.js";
 import { forget, redraw } from "../common/figure.js";
+import { showSections } from "../common/parts.js";
 import { apply, languageNow, onSystemTheme } from "../common/preferences.js";
 import { cluster } from "./cluster.js";
 import { makeContext, makeState } from "./context.js";
@@ -29,11 +30,7 @@ function render(focus) {
   const sections = kSections.map((make) => make(ctx)).filter(Boolean);
   document.title = `${t.title}${t.colon}${doc.model}`;
   const place = scrollY;
-  document.getElementById("page").replaceChildren(
-    h("header", {}, h("h1", {}, `${t.title}${t.colon}${doc.model}`), preferenceButtons(t, render)),
-    h("nav", { "aria-label": t.title }, sections.map((one) => h("a", { href: `#${one.id}` }, t.nav[one.id]))),
-    ...sections, h("p", { class: "quiet" }, `${t.madeBy} ${doc.program}`));
-  redraw();
+  showSections(h("header", {}, h("h1", {}, document.title), preferenceButtons(t, render)), sections, t, doc.program);
   const element = focus && document.getElementById(focus);
   scrollTo(0, element && before !== undefined ? scrollY + element.getBoundingClientRect().top - before : place);
   element?.focus({ preventScroll: true });
@@ -41,8 +38,4 @@ function render(focus) {
 
 render();
 onSystemTheme(() => render());
-let waiting = 0;
-addEventListener("resize", () => {
-  clearTimeout(waiting);
-  waiting = setTimeout(redraw, 80);
-});
+onResize(redraw);

@@ -1,8 +1,9 @@
 // The report: reads the document that psring put into the page, and draws its sections.
 
 import { preferenceButtons } from "../common/buttons.js";
-import { h } from "../common/dom.js";
+import { h, onResize } from "../common/dom.js";
 import { forget, redraw } from "../common/figure.js";
+import { showSections } from "../common/parts.js";
 import { apply, languageNow, onSystemTheme } from "../common/preferences.js";
 import { absent } from "./absent.js";
 import { asynchrony } from "./asynchrony.js";
@@ -45,18 +46,11 @@ function render(focus) {
   const sections = kSections.map((make) => make(ctx)).filter(Boolean);
   document.title = `${ctx.t.title}${ctx.t.colon}${doc.sources.map((source) => source.name).join(", ")}`;
   const place = scrollY;
-  document.getElementById("page").replaceChildren(header(ctx),
-    h("nav", { "aria-label": ctx.t.title }, sections.map((one) => h("a", { href: `#${one.id}` }, ctx.t.nav[one.id]))),
-    ...sections, h("p", { class: "quiet" }, `${ctx.t.madeBy} ${doc.program}`));
-  redraw();
+  showSections(header(ctx), sections, ctx.t, doc.program);
   scrollTo(0, place);
   if (focus) document.getElementById(focus)?.focus({ preventScroll: true });
 }
 
 render();
 onSystemTheme(() => render());
-let waiting = 0;
-addEventListener("resize", () => {
-  clearTimeout(waiting);
-  waiting = setTimeout(redraw, 80);
-});
+onResize(redraw);

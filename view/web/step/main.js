@@ -1,7 +1,7 @@
 // The viewer: reads the scenes that psring put into the page, and shows one or two of them at a position.
 
 import { preferenceButtons } from "../common/buttons.js";
-import { h } from "../common/dom.js";
+import { h, onResize } from "../common/dom.js";
 import { processName } from "../common/names.js";
 import { apply, hash, languageNow, onSystemTheme } from "../common/preferences.js";
 import { listenToKeys, makeControls } from "./controls.js";
@@ -262,8 +262,4 @@ render();
 listenToKeys(act, () => course.count);
 listenToDrops(open);
 onSystemTheme(() => render());
-let waiting = 0;
-addEventListener("resize", () => {
-  clearTimeout(waiting);
-  waiting = setTimeout(() => render(), 80);
-});
+onResize(() => render());
