@@ -1,5 +1,4 @@
 #include <initializer_list>
-#include <memory>
 #include <utility>
 
 #include <fmt/core.h>

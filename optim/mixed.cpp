@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include <psring/optim/mixed.h>
 #include <psring/optim/norm.h>
 

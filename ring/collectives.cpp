@@ -1,6 +1,5 @@
 #include <cstring>
 #include <numeric>
-#include <utility>
 
 #include <psring/common/base/text/error.h>
 #include <psring/ring/collectives.h>

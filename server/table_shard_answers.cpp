@@ -4,7 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include <psring/common/base/text/error.h>
 #include <psring/common/net/row_flags.h>
 #include <psring/server/requests.h>
 #include <psring/server/table_shard.h>

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <utility>
 
 #include <psring/common/base/text/error.h>
 #include <psring/common/device/arena.h>

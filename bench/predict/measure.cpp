@@ -2,7 +2,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <memory>
 
 #include <psring/bench/model_step.h>
 #include <psring/bench/predict/fitted_costs.h>

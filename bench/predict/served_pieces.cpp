@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include <psring/bench/predict/served_pieces.h>
 #include <psring/optim/codec/compression.h>

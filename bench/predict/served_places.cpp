@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include <psring/bench/predict/served_places.h>
 
 namespace psring::bench {

@@ -4,7 +4,6 @@
 #include <psring/cli/commands.h>
 #include <psring/cli/options/parse.h>
 #include <psring/common/base/system/standard_files.h>
-#include <psring/common/base/text/error.h>
 #include <psring/common/net/host.h>
 #include <psring/common/proc/agent.h>
 #include <psring/common/proc/options/check.h>

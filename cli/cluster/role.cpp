@@ -1,5 +1,4 @@
 #include <memory>
-#include <optional>
 
 #include <psring/cli/commands.h>
 #include <psring/cli/options/parse.h>

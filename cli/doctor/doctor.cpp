@@ -2,7 +2,6 @@
 #include <csignal>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include <version.h>
 

@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <initializer_list>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>

@@ -7,7 +7,6 @@
 
 #include <psring/cli/commands.h>
 #include <psring/common/base/system/standard_files.h>
-#include <psring/common/base/text/error.h>
 #include <psring/worker/model/generate/generator.h>
 
 namespace psring::cli {

@@ -1,6 +1,5 @@
 // psring memory: what a job, or a transformer of a given size, needs; nothing is started. This half: a job.
 #include <algorithm>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>

@@ -1,4 +1,3 @@
-#include <cerrno>
 #include <filesystem>
 #include <memory>
 #include <string>

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <compare>
 #include <cstddef>
 #include <map>
 #include <string_view>

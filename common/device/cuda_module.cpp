@@ -1,6 +1,5 @@
 #include <array>
 #include <filesystem>
-#include <string>
 
 #include <dlfcn.h>
 

@@ -1,6 +1,4 @@
-#include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <optional>
 
 #include <poll.h>

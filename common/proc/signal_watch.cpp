@@ -1,7 +1,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <utility>
 
 #include <poll.h>
 #include <sys/eventfd.h>

@@ -1,6 +1,5 @@
 #include <Eigen/QR>
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <numeric>
 

@@ -1,7 +1,6 @@
 #include <utility>
 
 #include <psring/common/base/range.h>
-#include <psring/common/base/text/error.h>
 #include <psring/common/device/cuda/device.h>
 #include <psring/common/device/cuda/errors.h>
 #include <psring/optim/cuda/applier.h>

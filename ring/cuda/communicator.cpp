@@ -1,7 +1,6 @@
 #include <chrono>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include <psring/common/base/system/mutex.h>
 #include <psring/common/base/text/error.h>

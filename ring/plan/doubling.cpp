@@ -1,5 +1,3 @@
-#include <bit>
-
 #include <psring/ring/plan/algorithm.h>
 #include <psring/ring/plan/power_of_two.h>
 

@@ -1,6 +1,5 @@
 // The C interface: the job, its memory and its groups.
 #include <limits>
-#include <utility>
 
 #include <psring/c.h>
 #include <psring/worker/c/guard.h>

@@ -1,5 +1,4 @@
 // The C interface: operations of groups.
-#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <memory>

@@ -1,6 +1,5 @@
 // The C interface: the tables that the job's servers own.
 #include <span>
-#include <string>
 
 #include <psring/c.h>
 #include <psring/common/base/system/mutex.h>

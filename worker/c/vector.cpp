@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <filesystem>
 #include <set>
-#include <string>
 #include <string_view>
 #include <utility>
 

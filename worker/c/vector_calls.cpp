@@ -1,7 +1,5 @@
 // The C interface: the vector that the job's servers own.
 #include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include <psring/c.h>

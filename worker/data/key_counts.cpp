@@ -2,9 +2,7 @@
 #include <deque>
 #include <tuple>
 #include <unordered_map>
-#include <utility>
 
-#include <psring/common/net/row_flags.h>
 #include <psring/optim/rows/occurrences.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/optim/rows/table_rows.h>

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <utility>
-#include <vector>
 
 #include <psring/common/base/system/file.h>
 #include <psring/common/base/text/error.h>

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include <psring/common/base/text/error.h>
 #include <psring/worker/model/dot_products.h>
 #include <psring/worker/model/embedding_bag.h>

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <string>
 #include <utility>
 
 #include <psring/common/base/consistency.h>

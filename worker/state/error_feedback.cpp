@@ -2,7 +2,6 @@
 #include <utility>
 
 #include <psring/common/base/text/error.h>
-#include <psring/optim/norm.h>
 #include <psring/worker/state/error_feedback.h>
 
 namespace psring::worker {

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <charconv>
 #include <ranges>
-#include <set>
 
 #include <psring/common/base/text/error.h>
 #include <psring/optim/rows/row_hash.h>

@@ -2,7 +2,6 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <utility>
 

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <initializer_list>
 
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -3,7 +3,6 @@
 #include <exception>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include <semaphore.h>
 

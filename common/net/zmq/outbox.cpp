@@ -1,13 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <zmq.h>
 
-#include <psring/common/base/text/error.h>
 #include <psring/common/net/zmq/outbox.h>
 
 namespace psring::net {

@@ -1,4 +1,3 @@
-#include <psring/optim/norm.h>
 #include <psring/optim/updater.h>
 #include <psring/worker/exchange/servers/pushed_gradients.h>
 

@@ -1,7 +1,5 @@
 #include <algorithm>
-#include <utility>
 
-#include <psring/common/base/text/error.h>
 #include <psring/common/device/mapping.h>
 #include <psring/common/proc/job.h>
 #include <psring/optim/checkpoint/checkpoint.h>

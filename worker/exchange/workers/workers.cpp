@@ -1,4 +1,3 @@
-#include <psring/common/base/text/error.h>
 #include <psring/common/device/device.h>
 #include <psring/worker/exchange/workers/workers.h>
 

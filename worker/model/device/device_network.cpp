@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 
 #include <psring/common/base/text/error.h>
 #include <psring/worker/model/device/device_network.h>
