@@ -15,7 +15,6 @@
 #include <psring/cli/train/launch_checks.h>
 #include <psring/cli/train/live_view.h>
 #include <psring/cli/train/other_load.h>
-#include <psring/cli/train/requeue.h>
 #include <psring/cli/train/set_up.h>
 #include <psring/cli/train/summary_text.h>
 #include <psring/cli/train/tasks.h>
@@ -27,6 +26,8 @@
 #include <psring/common/base/text/json.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/key.h>
+#include <psring/common/proc/launched_task.h>
+#include <psring/common/proc/local_cluster.h>
 #include <psring/common/proc/mesh_servers.h>
 #include <psring/common/proc/options/check.h>
 #include <psring/common/proc/options/table.h>
@@ -183,6 +184,20 @@ std::string wanted_folder(const TrainFlags& flags, const Tasks& tasks) {
   if (!flags.requeue || !flags.out.empty()) return flags.out;
   const std::string strategy = Spec::parse("--strategy", flags.strategy).name();
   return fmt::format("runs/{}-slurm-{}", strategy, tasks.slurm()->id);
+}
+
+/// Asks Slurm to start this process's job once more, later, which ends the job now. Throws data if scontrol fails.
+void requeue(const SlurmJob& job, const std::filesystem::path& run_folder) {
+  constexpr auto kPatience = std::chrono::seconds(30);
+  out::print("Slurm job {}: is requeued, and continues with this run when Slurm starts the job again\n", job.id);
+  std::fflush(stdout);
+  const SystemClock clock;
+  LocalCluster cluster(run_folder / "logs", clock, true);
+  cluster.start("scontrol", {"scontrol", "requeue", job.id});
+  const auto exit = cluster.next_exit(clock.now() + kPatience);
+  if (!exit) fail(ErrorKind::timeout, "scontrol requeue {}: no answer for {:g} s", job.id, seconds(kPatience));
+  if (exit->signal != 0 || exit->status != 0)
+    fail(ErrorKind::data, "scontrol requeue {}: failed: {}", job.id, message_of(*exit));
 }
 
 void check_requeue(const TrainFlags& flags, const JobOptions& job, const Tasks& tasks) {

@@ -45,7 +45,6 @@ class Vector {
   const Layout& layout() const { return layout_; }
   std::span<float> values(std::size_t unit);
   std::span<float> gradients(std::size_t unit);
-  bool servers_update() const { return servers_update_; }
 
   /// Agrees with the servers on the layout, and begins the pull of all units in the version that the job begins with,
   /// which it returns. In a new job the vector begins with worker 0's values. If servers only average, nothing moves.

@@ -1,12 +1,18 @@
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstring>
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include <psring/common/base/system/fd.h>
@@ -20,10 +26,55 @@
 #include <psring/common/net/zmq/zap.h>
 #include <psring/common/proc/coordinator/coordinator_service.h>
 #include <psring/common/proc/logs/appended_files.h>
-#include <psring/common/proc/process_ends.h>
 
 namespace psring::net {
 namespace {
+
+/// Notices the ends of processes of this host that this process has not started. Belongs to one thread.
+class ProcessEnds {
+ public:
+  /// Throws data if the kernel has no more descriptors.
+  ProcessEnds();
+
+  /// Watches the process with this number, under a name of the caller's. Does nothing if the process cannot be watched.
+  void watch(std::uint32_t pid, std::string name);
+  /// Is readable when `take` has something to return.
+  int fd() const { return epoll_.get(); }
+  /// The names of the processes that have ended since the last call.
+  std::vector<std::string> take();
+
+ private:
+  Fd epoll_;
+  std::unordered_map<int, std::pair<Fd, std::string>> watched_;  ///< by descriptor
+  std::vector<std::string> ended_;                               ///< before they could be watched
+};
+
+ProcessEnds::ProcessEnds() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_) fail(ErrorKind::data, "cannot watch processes: {}", std::strerror(errno));
+}
+
+void ProcessEnds::watch(std::uint32_t pid, std::string name) {
+  Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process) {
+    if (errno == ESRCH) ended_.push_back(std::move(name));
+    return;
+  }
+  epoll_event event{.events = EPOLLIN, .data = {.fd = process.get()}};
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, process.get(), &event) != 0) return;
+  const int key = process.get();
+  watched_.insert_or_assign(key, std::pair(std::move(process), std::move(name)));
+}
+
+std::vector<std::string> ProcessEnds::take() {
+  std::vector<std::string> ended = std::exchange(ended_, {});
+  std::array<epoll_event, 64> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  for (int i = 0; i < count; ++i) {
+    auto process = watched_.extract(events[static_cast<std::size_t>(i)].data.fd);
+    ended.push_back(std::move(process.mapped().second));
+  }
+  return ended;
+}
 
 constexpr std::string_view kScheme = "tcp://";
 

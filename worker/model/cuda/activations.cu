@@ -1,9 +1,22 @@
+#include <cmath>
+
 #include <psring/common/device/cuda/map.cuh>
-#include <psring/worker/model/cuda/gelu.cuh>
 #include <psring/worker/model/cuda/kernels.h>
 
 namespace psring::worker::cuda {
 namespace {
+
+// GELU in its tanh form, as in worker/model/layers/gelu.h.
+
+constexpr float kGeluScale = 0.7978845608028654F;  ///< sqrt(2 / pi)
+constexpr float kGeluCube = 0.044715F;
+
+__device__ float gelu_of(float x) { return 0.5F * x * (1.0F + tanhf(kGeluScale * (x + kGeluCube * x * x * x))); }
+
+__device__ float gelu_slope(float x) {
+  const float t = tanhf(kGeluScale * (x + kGeluCube * x * x * x));
+  return 0.5F * (1.0F + t) + 0.5F * x * (1.0F - t * t) * kGeluScale * (1.0F + 3.0F * kGeluCube * x * x);
+}
 
 struct Gelu {
   __device__ float operator()(float x, float) const { return gelu_of(x); }
