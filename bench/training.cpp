@@ -87,7 +87,7 @@ class StepBench {
   }
 
   StepObserver run_ps() {
-    Servers servers;
+    ServerProcesses servers;
     const std::string endpoint = servers.start({.kind = kind_, .elements = {1}, .lr = kStepLearningRate});
     PsringLink link(kind_, endpoint, servers.key_file(), worker::lent_bytes(ps_->layout()));
     StepObserver observer(options_.warm_up);

@@ -157,7 +157,7 @@ class PushPull {
   const SystemClock clock_;
   MemoryLedger memory_;
   std::vector<std::size_t> elements_;
-  Servers servers_;
+  ServerProcesses servers_;
   std::vector<Contestant> contestants_;
   Buffer copied_[2];
 };

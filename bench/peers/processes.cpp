@@ -10,11 +10,11 @@ namespace psring::bench {
 
 BenchFolder::BenchFolder() : folder_("psring-bench") { net::JobKey::generate().save(key_file()); }
 
-Servers::Servers() : cluster_(folder_.path(), clock_) {}
+ServerProcesses::ServerProcesses() : cluster_(folder_.path(), clock_) {}
 
-Servers::~Servers() { cluster_.terminate_all(std::chrono::seconds(1)); }
+ServerProcesses::~ServerProcesses() { cluster_.terminate_all(std::chrono::seconds(1)); }
 
-std::string Servers::start(ServerPlan plan) {
+std::string ServerProcesses::start(ServerPlan plan) {
   const std::string name = fmt::format("{} server {}", to_string(plan.kind), started_++);
   std::vector<std::string> argv{std::filesystem::read_symlink("/proc/self/exe").string(),
                                 "serve",

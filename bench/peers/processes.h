@@ -26,12 +26,12 @@ class BenchFolder {
 
 /// The server processes of a benchmark: this program with the hidden subcommand `serve`. The destructor ends them and
 /// removes their key and logs.
-class Servers {
+class ServerProcesses {
  public:
-  Servers();
-  ~Servers();
-  Servers(const Servers&) = delete;
-  Servers& operator=(const Servers&) = delete;
+  ServerProcesses();
+  ~ServerProcesses();
+  ServerProcesses(const ServerProcesses&) = delete;
+  ServerProcesses& operator=(const ServerProcesses&) = delete;
 
   /// Starts a server and returns its endpoint. Sets `plan.key_file` and `plan.endpoint_fd`.
   std::string start(ServerPlan plan);

@@ -92,7 +92,7 @@ RowPeerLink::RowPeerLink(int argc, char** argv) {
 }
 
 void RowPeerLink::serve(RowWay& way) {
-  RowBatches batches(which_);
+  DrawnBatches batches(which_);
   Request request;
   while (read_all(socket_, bytes_of(request))) {
     RowRun run = run_batches(way, batches, {request.begin, request.end}, request.check != 0);

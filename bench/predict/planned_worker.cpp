@@ -102,8 +102,8 @@ class PlannedDevice final : public Device, public worker::Planned {
 /// A pass of a layer takes its time, and then the sums of the tensor group, for each of which the worker waits.
 class PlannedNetwork final : public worker::Network {
  public:
-  PlannedNetwork(const TimedJob& job, PlannedClock& clock, const Pacing& pacing, ring::ProcessGroup* tensor)
-      : Network(*job.work.stage, {}), work_(job.work), clock_(clock), pacing_(pacing), tensor_(tensor) {}
+  PlannedNetwork(const TimedJob& job, PlannedClock& clock, const ComputePace& pace, ring::ProcessGroup* tensor)
+      : Network(*job.work.stage, {}), work_(job.work), clock_(clock), pace_(pace), tensor_(tensor) {}
 
   worker::Matrix input() override { return {}; }
   std::span<std::int32_t> targets() override { return {}; }
@@ -126,7 +126,7 @@ class PlannedNetwork final : public worker::Network {
 
  private:
   void pass(double seconds, std::span<const double> sums) {
-    clock_.pass(seconds * pacing_.factor + pacing_.more_s);
+    clock_.pass(seconds * pace_.factor + pace_.more_s);
     sum(sums);
   }
   void sum(std::span<const double> vectors) {
@@ -141,7 +141,7 @@ class PlannedNetwork final : public worker::Network {
 
   const Workload& work_;
   PlannedClock& clock_;
-  const Pacing pacing_;
+  const ComputePace pace_;
   ring::ProcessGroup* const tensor_;
 };
 
@@ -185,7 +185,7 @@ std::vector<worker::SharedTensor> shared_tensors(const Workload& work) {
 }  // namespace
 
 struct PlannedWorker::State {
-  State(const TimedJob& of, std::size_t stage, const Pacing& pacing, const MakeLink& link)
+  State(const TimedJob& of, std::size_t stage, const ComputePace& pace, const MakeLink& link)
       : job(of),
         plain(planned_job(job.job)),
         rank(stage * plain.tensor),
@@ -199,7 +199,7 @@ struct PlannedWorker::State {
         world(make_world()),
         shared(plan, world, shared_tensors(job.work), false),
         strategy(job.kind.make(plan, world)),
-        network(job, clock, pacing, groups ? groups->tensor.get() : nullptr),
+        network(job, clock, pace, groups ? groups->tensor.get() : nullptr),
         walk(plan, world, *job.work.flat, network, *strategy, &shared) {}
 
   std::unique_ptr<PlannedGroup> make_group() {
@@ -253,8 +253,8 @@ struct PlannedWorker::State {
   std::uint64_t step = 0;
 };
 
-PlannedWorker::PlannedWorker(const TimedJob& job, std::size_t stage, const Pacing& pacing, const MakeLink& link)
-    : state_(std::make_unique<State>(job, stage, pacing, link)) {}
+PlannedWorker::PlannedWorker(const TimedJob& job, std::size_t stage, const ComputePace& pace, const MakeLink& link)
+    : state_(std::make_unique<State>(job, stage, pace, link)) {}
 
 PlannedWorker::~PlannedWorker() = default;
 

@@ -10,7 +10,7 @@
 namespace psring::bench {
 
 /// Time of computing: `factor` times that of the workload, and `more_s` in each pass of a layer.
-struct Pacing {
+struct ComputePace {
   double factor = 1;
   double more_s = 0;
 };
@@ -24,7 +24,7 @@ class PlannedWorker {
   using MakeLink = std::function<std::unique_ptr<worker::ServerLink>(PlannedClock&)>;
 
   /// `stage`: of the pipeline. REQUIRES: the job outlives the worker.
-  PlannedWorker(const TimedJob& job, std::size_t stage, const Pacing& pacing, const MakeLink& link = {});
+  PlannedWorker(const TimedJob& job, std::size_t stage, const ComputePace& pace, const MakeLink& link = {});
   ~PlannedWorker();
 
   PlannedClock& clock();

@@ -65,11 +65,11 @@ void name_bound(StepEstimate& step, const std::array<double, kNames.size()>& bus
 }
 
 TimedPeriod period_of(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
-                      const Mesh& mesh, const HostCosts& costs, const Pacing& pacing) {
-  if (!kind.servers) return TimedPipeline(job, kind, stages, mesh, costs, pacing).play();
+                      const Mesh& mesh, const HostCosts& costs, const ComputePace& pace) {
+  if (!kind.servers) return TimedPipeline(job, kind, stages, mesh, costs, pace).play();
   Stations unused(static_cast<std::size_t>(StepStation::count));
   const TimedJob timed{job, kind, stages.front(), mesh, costs, unused};
-  return served_period(timed, worker_actions(timed, pacing));
+  return served_period(timed, worker_actions(timed, pace));
 }
 
 /// Splits the step into computing, the bubble, and the communication that nothing hides: each the mean over the stages.

@@ -115,10 +115,10 @@ struct TimedPipeline::Boxes {
 class TimedPipeline::Stage {
  public:
   /// `job`: with other stations.
-  Stage(const TimedJob& job, std::size_t number, const Pacing& pacing, Boxes& boxes)
+  Stage(const TimedJob& job, std::size_t number, const ComputePace& pace, Boxes& boxes)
       : stations_(static_cast<std::size_t>(StepStation::count), lanes_of(job)),
         job_{job.job, job.kind, job.work, job.mesh, job.costs, stations_},
-        worker_(job_, number, pacing),
+        worker_(job_, number, pace),
         plan_(worker::plan_stage(worker::parse_pipeline_schedule(job.job.pipeline_schedule), number, job.job.pipeline,
                                  job.work.micro_batches)),
         number_(number),
@@ -273,12 +273,12 @@ class TimedPipeline::Stage {
 };
 
 TimedPipeline::TimedPipeline(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
-                             const Mesh& mesh, const HostCosts& costs, const Pacing& pacing)
+                             const Mesh& mesh, const HostCosts& costs, const ComputePace& pace)
     : boxes_(std::make_unique<Boxes>(stages.size())) {
   Stations unused(0);
   for (std::size_t stage = 0; stage < stages.size(); ++stage)
     stages_.push_back(
-        std::make_unique<Stage>(TimedJob{job, kind, stages[stage], mesh, costs, unused}, stage, pacing, *boxes_));
+        std::make_unique<Stage>(TimedJob{job, kind, stages[stage], mesh, costs, unused}, stage, pace, *boxes_));
 }
 
 TimedPipeline::~TimedPipeline() = default;

@@ -15,7 +15,7 @@ class TimedPipeline {
  public:
   /// Arguments outlive the pipeline. `stages`: their work.
   TimedPipeline(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
-                const Mesh& mesh, const HostCosts& costs, const Pacing& pacing);
+                const Mesh& mesh, const HostCosts& costs, const ComputePace& pace);
   ~TimedPipeline();
 
   /// Plays some steps of all stages: each acts in the order of its plan (worker::plan_stage), and waits for the

@@ -51,9 +51,9 @@ class WrittenLink final : public worker::ServerLink {
 }  // namespace
 
 /// The first step has no update before it.
-std::vector<WorkerAction> worker_actions(const TimedJob& job, const Pacing& pacing) {
+std::vector<WorkerAction> worker_actions(const TimedJob& job, const ComputePace& pace) {
   std::vector<WorkerAction> actions;
-  PlannedWorker worker(job, 0, pacing,
+  PlannedWorker worker(job, 0, pace,
                        [&](PlannedClock& clock) { return std::make_unique<WrittenLink>(clock, actions); });
   for (std::size_t step = 0; step < 2; ++step) {
     actions.clear();

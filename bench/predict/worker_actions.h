@@ -27,6 +27,6 @@ struct WorkerAction {
 
 /// Returns what a worker asks its link to the servers for in a step, as the strategy's own code does while the link
 /// answers at once. Every worker does the same in every step.
-std::vector<WorkerAction> worker_actions(const TimedJob& job, const Pacing& pacing);
+std::vector<WorkerAction> worker_actions(const TimedJob& job, const ComputePace& pace);
 
 }  // namespace psring::bench

@@ -8,7 +8,7 @@
 
 namespace psring::bench {
 
-RowRun run_batches(RowWay& way, RowBatches& batches, Range numbers, bool check) {
+RowRun run_batches(RowWay& way, DrawnBatches& batches, Range numbers, bool check) {
   const SystemClock clock;
   const std::size_t width = batches.which().width;
   RowRun run;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <psring/bench/exchange/exchange.h>
-#include <psring/bench/rows/row_batches.h>
+#include <psring/bench/rows/drawn_batches.h>
 #include <psring/common/base/layout.h>
 
 namespace psring::bench {
@@ -47,7 +47,7 @@ struct RowRun {
 };
 
 /// Pulls and pushes these batches, one after the other.
-RowRun run_batches(RowWay& way, RowBatches& batches, Range numbers, bool check);
+RowRun run_batches(RowWay& way, DrawnBatches& batches, Range numbers, bool check);
 
 /// A plain loop over a plain array: what every way must compute.
 std::unique_ptr<RowWay> make_reference_rows(const RowCase& which);

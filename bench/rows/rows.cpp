@@ -218,12 +218,12 @@ class Rows {
 
   const RowsOptions& options_;
   const RowCase which_;
-  RowBatches batches_;
+  DrawnBatches batches_;
   const std::unique_ptr<RowWay> reference_;
   RowFloors floors_;
   const std::unique_ptr<RowWay> floor_;
   const std::unique_ptr<RowWay> array_;
-  Servers servers_;
+  ServerProcesses servers_;
   std::vector<std::unique_ptr<RowWay>> ways_;
   std::vector<std::unique_ptr<RowPeer>> peers_;
   std::vector<Contestant> contestants_;

@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include <psring/bench/exchange/exchange.h>
-#include <psring/bench/rows/row_batches.h>
+#include <psring/bench/rows/drawn_batches.h>
 #include <psring/common/base/rng.h>
 #include <psring/optim/rows/row_hash.h>
 
@@ -23,22 +23,22 @@ RowBatch batch_of(std::vector<std::uint64_t> hashed) {
 
 }  // namespace
 
-RowBatches::RowBatches(const RowCase& which) : which_(which) {
+DrawnBatches::DrawnBatches(const RowCase& which) : which_(which) {
   for (std::size_t i = 0; i < kDrawn; ++i) drawn_.push_back(make(loading() + i));
 }
 
-const RowBatch& RowBatches::operator[](std::size_t number) {
+const RowBatch& DrawnBatches::operator[](std::size_t number) {
   if (number >= loading()) return drawn_[(number - loading()) % kDrawn];
   return loaded_ = make(number);
 }
 
-double RowBatches::mean_keys() const {
+double DrawnBatches::mean_keys() const {
   double keys = 0;
   for (const RowBatch& batch : drawn_) keys += static_cast<double>(batch.keys.size());
   return keys / kDrawn;
 }
 
-RowBatch RowBatches::make(std::size_t number) const {
+RowBatch DrawnBatches::make(std::size_t number) const {
   std::vector<std::uint64_t> keys;
   if (number < loading()) {
     keys.resize(std::min(which_.lookups, which_.rows - number * which_.lookups));

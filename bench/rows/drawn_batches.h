@@ -26,11 +26,11 @@ struct RowBatch {
 
 /// The batches of a case, the same in each process. The first `loading()` batches have every key once, `lookups` keys
 /// each; the batches behind them are drawn from the distribution, and repeat after kDrawn batches.
-class RowBatches {
+class DrawnBatches {
  public:
   static constexpr std::size_t kDrawn = 64;
 
-  explicit RowBatches(const RowCase& which);
+  explicit DrawnBatches(const RowCase& which);
 
   const RowCase& which() const { return which_; }
   std::size_t loading() const { return (which_.rows + which_.lookups - 1) / which_.lookups; }
