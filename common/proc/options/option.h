@@ -76,7 +76,7 @@ struct Need {
 };
 
 /// Whether an option has an effect in a job whose workers are a user's programs, which train by themselves through the
-/// C interface.
+/// C interface. Such a job refuses an option whose row does not say that.
 enum class InPrograms : std::uint8_t {
   yes,
   with_servers,  ///< where the job has servers
@@ -100,7 +100,7 @@ struct Option {
   const char* json = "";       ///< name in the job's JSON; "": the name, with _ in place of -
   const char* standard = nullptr;  ///< the default as a text; null: the field's default
   const char* alone = nullptr;     ///< the value if the flag is given without one; null: the flag needs a value
-  InPrograms in_programs = InPrograms::yes;
+  InPrograms in_programs = InPrograms::no;
 };
 
 }  // namespace psring::options

@@ -12,10 +12,12 @@ namespace {
 
 /// Fields that are recorded in the job's JSON, and are no options of the table.
 constexpr Option kRecorded[] = {
-    {.name = "strategy", .field = &JobOptions::strategy},  // --strategy of train, --strategies of compare
-    {.name = "beta1", .field = &JobOptions::beta1},        // --betas sets both
-    {.name = "beta2", .field = &JobOptions::beta2},       {.name = "run-id", .field = &JobOptions::run_id},
-    {.name = "out", .field = &JobOptions::out},
+    // --strategy of train, --strategies of compare; --betas sets beta1 and beta2
+    {.name = "strategy", .field = &JobOptions::strategy, .in_programs = InPrograms::yes},
+    {.name = "beta1", .field = &JobOptions::beta1, .in_programs = InPrograms::yes},
+    {.name = "beta2", .field = &JobOptions::beta2, .in_programs = InPrograms::yes},
+    {.name = "run-id", .field = &JobOptions::run_id, .in_programs = InPrograms::yes},
+    {.name = "out", .field = &JobOptions::out, .in_programs = InPrograms::yes},
 };
 
 std::ptrdiff_t offset_of(const Option& option) {
