@@ -28,6 +28,13 @@ using Field =
     std::variant<std::monostate, std::string JobOptions::*, std::size_t JobOptions::*, bool JobOptions::*,
                  double JobOptions::*, std::optional<std::uint64_t> JobOptions::*, std::optional<double> JobOptions::*>;
 
+/// The form of most options whose field has this type.
+constexpr Form form_of(const Field& field) {
+  constexpr Form kForms[] = {Form::text,   Form::text,  Form::whole, Form::on_off,
+                             Form::number, Form::whole, Form::number};
+  return kForms[field.index()];
+}
+
 // A check of one value. The error line says which values are expected, and the value that was given.
 
 struct OneOf {
@@ -90,8 +97,8 @@ struct Option {
   const char* name;        ///< "global-batch": the flag without dashes, and the key of a configuration file
   const char* value = "";  ///< shown in place of the value: "MIN:MAX"; "": as the form says
   const char* help = "";
-  Form form = Form::text;
   Field field = {};
+  Form form = form_of(field);
   Check check = {};  ///< of the value alone; cli/ checks rules between several options
   std::array<Need, 2> needs = {};
   bool everyday = false;       ///< shown by --help; --help-all shows all options
