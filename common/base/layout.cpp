@@ -107,8 +107,9 @@ Layout make_layout(std::vector<UnitSpec> units, std::size_t owners) {
 }
 
 Range table_buckets(std::size_t owners, std::size_t owner) {
-  const CutWeights equal(std::vector<std::uint32_t>(owners, 1));
-  return Partition(kBuckets, owners, &equal).range(owner);
+  check(owners > 0 && owners <= kMostTableOwners, "cannot cut a table among {} owners", owners);
+  const auto begin = [&](std::size_t of) { return kMostTableOwners * of / owners * kCut; };
+  return {begin(owner), begin(owner + 1)};
 }
 
 Range table_piece(Range owned, std::size_t pieces, std::size_t piece) {
