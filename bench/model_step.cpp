@@ -1,3 +1,5 @@
+#include <numeric>
+
 #include <psring/bench/model_step.h>
 #include <psring/common/base/rng.h>
 
@@ -22,6 +24,7 @@ ModelStep::ModelStep(const worker::Model& model, std::size_t batch, DType type, 
     binding_.bind_gradients(unit, Elements(gradients_.back().data(), elements, type));
   }
   network_.begin(batch);
+  add_tables(model, batch);
   const CounterRng rng({.seed = 12});
   const std::span<float> input = network_.input().span();
   for (std::size_t i = 0; i < input.size(); ++i)
@@ -30,6 +33,25 @@ ModelStep::ModelStep(const worker::Model& model, std::size_t batch, DType type, 
   if (model.classes > 0)
     for (std::size_t i = 0; i < targets.size(); ++i)
       targets[i] = static_cast<std::int32_t>(rng.bits(input.size() + i) % model.classes);
+}
+
+void ModelStep::add_tables(const worker::Model& model, std::size_t batch) {
+  std::vector<worker::TableView> views;
+  for (const worker::TableSpec& table : model.tables) {
+    const std::size_t bags = batch * table.features.size();
+    Table& own = tables_.emplace_back();
+    own.rows.assign(bags * table.width, 0.01F);
+    own.gradients.assign(bags * table.width, 0.0F);
+    own.offsets.resize(bags + 1);
+    own.lookups.resize(bags);
+    std::iota(own.offsets.begin(), own.offsets.end(), std::uint32_t{0});
+    std::iota(own.lookups.begin(), own.lookups.end(), std::uint32_t{0});
+    views.push_back({.rows = {own.rows.data(), bags, table.width},
+                     .gradients = {own.gradients.data(), bags, table.width},
+                     .offsets = own.offsets,
+                     .lookups = own.lookups});
+  }
+  network_.set_tables(views);
 }
 
 double ModelStep::run() {

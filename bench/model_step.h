@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -11,7 +12,8 @@
 
 namespace psring::bench {
 
-/// A model with parameters, gradients and one random batch, which computes steps.
+/// A model with parameters, gradients and one random batch, which computes steps. Each bag of a table has one key,
+/// which no other bag has.
 class ModelStep {
  public:
   /// `type`: of parameters, activations and gradients. REQUIRES: the model outlives it.
@@ -31,6 +33,8 @@ class ModelStep {
   }
 
  private:
+  void add_tables(const worker::Model& model, std::size_t batch);
+
   MemoryLedger ledger_;
   worker::FlatModel flat_;
   worker::Binding binding_;
@@ -39,6 +43,13 @@ class ModelStep {
   float scale_;
   std::vector<std::vector<std::byte>> parameters_;
   std::vector<std::vector<std::byte>> gradients_;
+  struct Table {
+    std::vector<float> rows;
+    std::vector<float> gradients;
+    std::vector<std::uint32_t> offsets;
+    std::vector<std::uint32_t> lookups;
+  };
+  std::vector<Table> tables_;
 };
 
 }  // namespace psring::bench

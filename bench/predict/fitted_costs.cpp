@@ -45,7 +45,7 @@ HostCosts message_costs(const Fit& fit, const JobOptions& job, const worker::Str
       costs.copy_s_per_byte = fit.line("memory.copy").per_unit_s;
     }
   }
-  if (kind.servers) {
+  if (kind.has_servers()) {
     const bool shared = mesh.hosts == 1 && job.transport != "tcp";
     costs.exchange = exchange_costs(fit, shaped ? "server.shaped" : shared ? "server.shm" : "server." + tcp);
   }

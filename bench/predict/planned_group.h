@@ -18,10 +18,22 @@
 
 namespace psring::bench {
 
+class PlannedClock;
+
+/// Takes transfers down, which are played later.
+class TransferList {
+ public:
+  virtual ~TransferList() = default;
+  virtual Stations::Ticket begin(PlannedClock& clock, const Legs& legs) = 0;
+  virtual void wait(PlannedClock& clock, Stations::Ticket ticket) = 0;
+};
+
 /// The time of the workers that are played: of one worker that stands for all, or of all workers of a host.
 class PlannedClock final : public Clock {
  public:
-  explicit PlannedClock(Stations& stations) : stations_(stations), now_(0, stations.lanes()) {}
+  /// `list`: takes all transfers, which take no time; null: the stations do.
+  explicit PlannedClock(Stations& stations, TransferList* list = nullptr)
+      : stations_(stations), list_(list), now_(0, stations.lanes()) {}
 
   Moment now() const override { return Moment(from_seconds(now_.last())); }
   void sleep_until(Moment moment) const override { now_ = later(now_, {seconds(moment.time_since_epoch()), lanes()}); }
@@ -29,14 +41,20 @@ class PlannedClock final : public Clock {
   void pass(double seconds) { now_ += seconds; }
   void wait_until(double moment) { now_ = later(now_, {moment, lanes()}); }
   /// Waits for a transfer.
-  void wait(Stations::Ticket ticket) { now_ = later(now_, stations_.end_of(ticket, now_)); }
-  bool is_done(Stations::Ticket ticket) { return stations_.done_by(ticket, now_); }
-  Stations::Ticket submit(const Legs& legs) { return stations_.submit(now_, legs); }
+  void wait(Stations::Ticket ticket) {
+    if (list_ != nullptr) return list_->wait(*this, ticket);
+    now_ = later(now_, stations_.end_of(ticket, now_));
+  }
+  bool is_done(Stations::Ticket ticket) { return list_ == nullptr && stations_.done_by(ticket, now_); }
+  Stations::Ticket submit(const Legs& legs) {
+    return list_ != nullptr ? list_->begin(*this, legs) : stations_.submit(now_, legs);
+  }
 
  private:
   std::size_t lanes() const { return stations_.lanes(); }
 
   Stations& stations_;
+  TransferList* const list_;
   mutable Moments now_;
 };
 

@@ -53,13 +53,14 @@ class PlannedApplier final : public optim::DeviceApplier {
 /// Memory that has addresses alone. Work on it takes no time.
 class PlannedDevice final : public Device, public worker::Planned {
  public:
-  PlannedDevice(const TimedJob& job, PlannedClock& clock, const PlannedWorker::MakeLink& link)
-      : job_(job), clock_(clock), link_(link) {}
+  PlannedDevice(const TimedJob& job, PlannedClock& clock, const PlannedLinks& links)
+      : job_(job), clock_(clock), links_(links) {}
 
   std::unique_ptr<optim::DeviceApplier> make_applier() override {
     return std::make_unique<PlannedApplier>(job_, clock_);
   }
-  std::unique_ptr<worker::ServerLink> make_link() override { return link_(clock_); }
+  std::unique_ptr<worker::ServerLink> make_link() override { return links_.make_link(clock_); }
+  std::unique_ptr<worker::Tables> make_tables() override { return links_.make_tables(clock_); }
 
   std::string name() const override { return "planned"; }
   std::byte* allocate(std::size_t bytes, Category) override {
@@ -95,7 +96,7 @@ class PlannedDevice final : public Device, public worker::Planned {
 
   const TimedJob& job_;
   PlannedClock& clock_;
-  const PlannedWorker::MakeLink link_;
+  const PlannedLinks links_;
   std::uintptr_t next_ = std::uintptr_t{1} << 40;
 };
 
@@ -185,12 +186,12 @@ std::vector<worker::SharedTensor> shared_tensors(const Workload& work) {
 }  // namespace
 
 struct PlannedWorker::State {
-  State(const TimedJob& of, std::size_t stage, const ComputePace& pace, const MakeLink& link)
+  State(const TimedJob& of, std::size_t stage, const ComputePace& pace, const PlannedLinks& links)
       : job(of),
         plain(planned_job(job.job)),
         rank(stage * plain.tensor),
-        clock(job.stations),
-        device(job, clock, link),
+        clock(job.stations, links.transfers),
+        device(job, clock, links),
         units(job.work.layout.units.size()),
         rule(job.costs.state_values),
         group(make_group()),
@@ -251,18 +252,25 @@ struct PlannedWorker::State {
   PlannedNetwork network;
   worker::Walk walk;
   std::uint64_t step = 0;
+  std::uint64_t next_rows = 0;  ///< the step whose rows are asked for next
 };
 
-PlannedWorker::PlannedWorker(const TimedJob& job, std::size_t stage, const ComputePace& pace, const MakeLink& link)
-    : state_(std::make_unique<State>(job, stage, pace, link)) {}
+PlannedWorker::PlannedWorker(const TimedJob& job, std::size_t stage, const ComputePace& pace, const PlannedLinks& links)
+    : state_(std::make_unique<State>(job, stage, pace, links)) {}
 
 PlannedWorker::~PlannedWorker() = default;
 
 PlannedClock& PlannedWorker::clock() { return state_->clock; }
 
-/// Without Strategy::start: initial values are not part of a step.
+/// Without Strategy::start: initial values are not part of a step. Rows are asked for as worker::RowBatches does.
 void PlannedWorker::begin_step() {
-  state_->strategy->begin_step({state_->step});
+  const worker::Step step{state_->step};
+  state_->strategy->begin_step(step);
+  worker::Tables* const tables = state_->strategy->abilities().tables;
+  if (tables != nullptr && !tables->begin(step)) {
+    tables->fetch({}, step, 0, worker::RowUse::train);
+    state_->next_rows = step.index + 1;
+  }
   state_->walk.begin_gradients();
 }
 
@@ -272,6 +280,9 @@ void PlannedWorker::forward() {
 }
 
 void PlannedWorker::backward(std::size_t micro) {
+  const std::uint64_t last = state_->step + state_->plain.table_lookahead;
+  if (worker::Tables* const tables = state_->strategy->abilities().tables; tables != nullptr)
+    for (; state_->next_rows <= last; ++state_->next_rows) tables->fetch_ahead({}, {state_->next_rows});
   state_->network.loss(1);
   state_->walk.go(Pass::backward, {.index = micro, .last = micro + 1 == state_->job.work.micro_batches},
                   [&](std::size_t layer) { state_->walk.backward_layer(layer); });

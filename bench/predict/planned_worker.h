@@ -6,6 +6,7 @@
 
 #include <psring/bench/predict/planned_group.h>
 #include <psring/worker/exchange/servers/server_link.h>
+#include <psring/worker/exchange/tables/tables.h>
 
 namespace psring::bench {
 
@@ -15,16 +16,20 @@ struct ComputePace {
   double more_s = 0;
 };
 
+/// Makes the links of a planned worker.
+struct PlannedLinks {
+  std::function<std::unique_ptr<worker::ServerLink>(PlannedClock&)> make_link = {};  ///< to servers
+  std::function<std::unique_ptr<worker::Tables>(PlannedClock&)> make_tables = {};    ///< whose rows these have
+  TransferList* transfers = nullptr;  ///< between workers; null: they take their time
+};
+
 /// A worker of a job in virtual time: the job's own strategy, walked through by worker::Walk as in training. Its group,
 /// its device and its network only let time pass: no tensor has memory. One worker stands for all workers of the same
 /// stage, which act alike.
 class PlannedWorker {
  public:
-  /// Makes the link to the servers; empty: the strategy has none.
-  using MakeLink = std::function<std::unique_ptr<worker::ServerLink>(PlannedClock&)>;
-
   /// `stage`: of the pipeline. REQUIRES: the job outlives the worker.
-  PlannedWorker(const TimedJob& job, std::size_t stage, const ComputePace& pace, const MakeLink& link = {});
+  PlannedWorker(const TimedJob& job, std::size_t stage, const ComputePace& pace, const PlannedLinks& links = {});
   ~PlannedWorker();
 
   PlannedClock& clock();

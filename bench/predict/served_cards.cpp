@@ -44,6 +44,7 @@ std::size_t ServedCards::window_bytes(std::size_t from, std::size_t to) const {
 double ServedCards::bytes_of(const Flight& flight) const {
   const double bytes = flight.frame.bytes + kHeaderBytes * flight.frame.headers;
   const bool to_server = places_.is_worker(flight.from);
+  if (flight.frame.kind == ServedFrame::Kind::transfer) return bytes / places_.stands_for(flight.to);
   return bytes *
          (to_server ? places_.bytes_factor(flight.from, flight.to) : places_.bytes_factor(flight.to, flight.from));
 }
@@ -66,7 +67,8 @@ double ServedCards::occupy(Processors& processors, double now, double nanosecond
 }
 
 void ServedCards::send(const ServedFrame& frame, bool to_server, double now) {
-  const std::size_t server = places_.place_of_server(frame.server);
+  const bool to_worker = frame.kind == ServedFrame::Kind::transfer;
+  const std::size_t server = to_worker ? frame.server : places_.place_of_server(frame.server);
   std::uint32_t index = static_cast<std::uint32_t>(flights_.size());
   if (unused_.empty()) {
     flights_.emplace_back();

@@ -16,11 +16,11 @@ namespace psring::bench {
 
 /// A message between a worker and a server.
 struct ServedFrame {
-  enum class Kind : std::uint8_t { push, pull, acknowledgement, values };
+  enum class Kind : std::uint8_t { push, pull, acknowledgement, values, early_values, transfer };
   Kind kind = Kind::push;
   bool pulls = false;  ///< a push: it asks for the values after its step, too
   std::uint32_t worker = 0;
-  std::uint32_t server = 0;
+  std::uint32_t server = 0;  ///< of a transfer: the worker that receives it
   std::uint32_t piece = 0;
   std::uint32_t micro = 0;
   std::uint32_t version = 0;  ///< that a pull asks for

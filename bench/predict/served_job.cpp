@@ -8,6 +8,7 @@
 #include <psring/bench/predict/served_outbox.h>
 #include <psring/bench/predict/served_pieces.h>
 #include <psring/bench/predict/served_state.h>
+#include <psring/bench/predict/served_transfers.h>
 #include <psring/common/base/consistency.h>
 
 namespace psring::bench {
@@ -38,15 +39,19 @@ class ServedJob {
     const std::size_t host = job_.mesh.hosts > 1 ? places_.per_host() : places_.workers();
     return !job_.job.local_reduce || worker % host == 0;
   }
-  bool whole_step() const { return !each_push_updates_ && (job_.job.clip_norm > 0 || job_.job.optimizer == "lamb"); }
-  double begins_within_ns() const;
+  bool whole_step(const ServedPiece& piece) const {
+    return !piece.has_rows && !each_push_updates_ && (job_.job.clip_norm > 0 || job_.job.optimizer == "lamb");
+  }
+  bool each_push_updates(const ServedPiece& piece) const {
+    return piece.has_rows ? each_push_updates_rows_ : each_push_updates_;
+  }
   void begin_count();
   void end_count();
   void advance(std::uint32_t worker, double now);
-  bool answered(const ServedWorker& worker, const WorkerAction& action) const;
   void refill(std::size_t place, std::size_t to, double now);
   void send_unit(std::uint32_t worker, const WorkerAction& action, double now);
   void take(std::uint32_t index, double now);
+  void answer(std::uint32_t server, std::size_t piece, std::uint32_t worker, Kind kind, double bytes);
   void serve(std::uint32_t server, const ServedFrame& frame, double now);
   double take_push(std::uint32_t server, const ServedFrame& push);
   void update(std::uint32_t server, std::size_t piece);
@@ -55,15 +60,19 @@ class ServedJob {
   void send_answers(std::uint32_t server, double now);
   void end_work(std::uint32_t server, double now);
   void update_all(double now);
+  void wake(std::uint32_t worker, double now);
 
   const TimedJob& job_;
   const std::vector<WorkerAction>& actions_;
   const ServedPieces& pieces_;
   const ServedPlaces& places_;
   ServedCards cards_;
+  ServedTransfers transfers_;
+  std::uint32_t transfers_done_ = 0;
   std::vector<ServedOutbox> outboxes_;  ///< by place
   /// ssp, asp: pulls are answered with the values of the moment. Workers are alike: ssp's bound holds nobody up.
   const bool each_push_updates_;
+  const bool each_push_updates_rows_;
   std::size_t pushers_ = 0;
   std::size_t micros_ = 1;
   std::vector<ServedWorker> workers_;
@@ -80,32 +89,30 @@ ServedJob::ServedJob(const TimedJob& job, const std::vector<WorkerAction>& step,
       pieces_(pieces),
       places_(places),
       cards_(job, places_, seed),
+      transfers_(job, places_),
       outboxes_(make_served_outboxes(job, places_, cards_)),
       each_push_updates_(parse_consistency(job.job.consistency).each_push_updates),
-      workers_(places_.workers()),
+      each_push_updates_rows_(parse_consistency(job.job.row_consistency()).each_push_updates),
+      workers_(places_.workers(), ServedWorker(job.work.layout.units.size() + job.work.rows.size())),
       servers_(places_.servers()),
       ends_(kSteps, 0) {
   for (std::size_t worker = 0; worker < workers_.size(); ++worker) pushers_ += pushes(worker) ? 1 : 0;
   for (const WorkerAction& action : step)
     if (action.kind == Action::push) micros_ = std::max(micros_, action.micro + 1);
-  const std::size_t units = job.work.layout.units.size();
-  for (ServedWorker& worker : workers_) {
-    worker.values_missing.resize(units);
-    worker.pushes_missing.resize(units);
-  }
   for (std::size_t server = 0; server < servers_.size(); ++server) {
     servers_[server].pieces.resize(pieces_.of(standalone(server)).size());
     for (HeldPiece& piece : servers_[server].pieces) piece.pushes.resize(micros_);
-    for (const ServedPiece& piece : pieces_.of(standalone(server))) incomplete_ += piece.trained ? 1 : 0;
+    for (const ServedPiece& piece : pieces_.of(standalone(server)))
+      incomplete_ += piece.trained && !piece.has_rows ? 1 : 0;
   }
 }
 
 TimedPeriod ServedJob::play() {
-  // Calls are numbered: workers, then servers, then the update of a whole step.
+  // Calls are numbered: workers, then servers, then the update of a whole step, and the end of a transfer.
   const auto workers = static_cast<std::uint32_t>(workers_.size());
   const auto servers = static_cast<std::uint32_t>(servers_.size());
-  for (std::uint32_t worker = 0; worker < workers; ++worker)
-    cards_.call(worker, std::floor(cards_.draw() * begins_within_ns()));
+  const double within_ns = 1e9 * begins_within_s(job_, actions_, places_.between().bits_per_second);
+  for (std::uint32_t worker = 0; worker < workers; ++worker) cards_.call(worker, std::floor(cards_.draw() * within_ns));
   while (!cards_.idle()) {
     const ServedCards::Event event = cards_.next();
     if (event.what == ServedCards::What::departs) {
@@ -116,8 +123,12 @@ TimedPeriod ServedJob::play() {
       advance(event.index, event.at_ns + (sleeps(job_.job) ? cards_.turn_ns(event.index, event.at_ns) : 0));
     } else if (event.index < workers + servers) {
       end_work(event.index - workers, event.at_ns);
-    } else {
+    } else if (event.index == workers + servers) {
       update_all(event.at_ns);
+    } else {
+      ++transfers_done_;  // in a job some workers have the result first, and are then the first at all servers
+      const auto first = static_cast<std::uint32_t>(cards_.draw() * workers);
+      for (std::uint32_t i = 0; i < workers; ++i) wake((first + i) % workers, event.at_ns + i);
     }
   }
   constexpr double kCounted = kMeasured;
@@ -127,21 +138,12 @@ TimedPeriod ServedJob::play() {
   return period;
 }
 
-/// Workers never begin at the same moment. Equal beginnings would keep all workers in step for ever, so that no two of
-/// them ever met at a card; the least difference ends that.
-double ServedJob::begins_within_ns() const {
-  constexpr double kPart = 1e-2;
-  double step = static_cast<double>(job_.work.layout.parameter_bytes()) * 8 / places_.between().bits_per_second;
-  for (const WorkerAction& action : actions_) step += action.seconds;
-  return 1e9 * kPart * step;
-}
-
 /// Takes the worker's actions until one waits.
 void ServedJob::advance(std::uint32_t worker, double now) {
   ServedWorker& self = workers_[worker];
   if (!self.begun) {
     self.begun = true;
-    for (std::size_t unit = 0; !job_.kind.gathers && unit < job_.work.layout.units.size(); ++unit)
+    for (std::size_t unit = 0; job_.kind.servers && !job_.kind.gathers && unit < job_.work.layout.units.size(); ++unit)
       send_unit(worker, {.kind = Action::pull, .unit = unit}, now);
   }
   while (self.step < kSteps) {
@@ -151,12 +153,15 @@ void ServedJob::advance(std::uint32_t worker, double now) {
         ++self.next;
         return cards_.call(worker, now + ServedCards::whole_ns(action.seconds));
       }
-      self.waits = !answered(self, action);
+      self.waits = !self.has(action, transfers_done_);
+      if (self.waits && self.in_collective(actions_)) return;
       if (self.waits) return outboxes_[worker].flush(now);
+      if (action.kind == Action::transfer)
+        cards_.send(transfers_.begin(worker, self.transfers++, *action.legs), true, now);
       send_unit(worker, action, now);
     }
     self.next = 0;
-    outboxes_[worker].flush(now);
+    if (job_.kind.servers) outboxes_[worker].flush(now);
     ends_[self.step] = std::max(ends_[self.step], now);
     if (worker == 0 && self.step + 1 == kFirstSteps) begin_count();
     if (worker == 0 && self.step + 1 == kFirstSteps + kMeasured) end_count();
@@ -176,21 +181,18 @@ void ServedJob::end_count() {
   for (const ServedServer& server : servers_) busiest = std::max(busiest, server.work_s);
 }
 
-bool ServedJob::answered(const ServedWorker& worker, const WorkerAction& action) const {
-  if (action.kind == Action::await_values) return worker.values_missing[action.unit] == 0;
-  return action.kind != Action::await_pushes || worker.pushes_missing[action.unit] == 0;
-}
-
 /// A frame has left: there may be room for more. A worker looks when it waits, a server when it does not work.
 void ServedJob::refill(std::size_t place, std::size_t to, double now) {
   outboxes_[place].left(to);
-  if (places_.is_worker(place) ? !workers_[place].waits : servers_[place - places_.workers()].busy) return;
+  if (places_.is_worker(place) ? !workers_[place].waits || workers_[place].in_collective(actions_)
+                               : servers_[place - places_.workers()].busy)
+    return;
   outboxes_[place].flush(now);
 }
 
-/// Sends the frames of a push or pull of a unit; the first ones go to another server for each worker.
+/// Sends the frames of a push or pull of a unit; the first ones go to another server for each worker. Those of a table
+/// go to one server after the other (worker::cut_rows).
 void ServedJob::send_unit(std::uint32_t worker, const WorkerAction& action, double now) {
-  if (action.kind != Action::push && action.kind != Action::pull) return;
   const bool push = action.kind == Action::push && pushes(worker);
   const bool pull = action.kind == Action::pull || action.pulls;
   if (!push && !pull) return;
@@ -199,27 +201,28 @@ void ServedJob::send_unit(std::uint32_t worker, const WorkerAction& action, doub
   const std::size_t own = worker + places_.standalone();
   const std::size_t first = own < all ? own + 1 : worker % all;
   std::uint32_t count = 0;
-  for (const ServedPieces::Turn& turn : pieces_.turns(action.unit))
-    for (std::size_t i = 0; i < all; ++i) {
-      const std::size_t server = (first + i) % all;
-      const std::size_t number = turn.piece(standalone(server));
-      if (number == ServedPieces::Turn::kNone) continue;
-      ServedFrame frame{.kind = push ? Kind::push : Kind::pull,
-                        .pulls = push && pull,
-                        .worker = worker,
-                        .server = static_cast<std::uint32_t>(server),
-                        .piece = static_cast<std::uint32_t>(number),
-                        .micro = static_cast<std::uint32_t>(action.micro),
-                        .version = self.step + (action.pulls || action.after_update ? 1 : 0)};
-      const ServedPiece& piece = piece_of(server, number);
-      frame.headers = piece.frames;
-      if (push) frame.bytes = piece.pushed_bytes;
-      if (!piece.trained) frame.version = 0;
-      outboxes_[worker].add(frame, action.unit);
-      ++count;
-    }
+  const bool of_table = action.unit >= job_.work.layout.units.size();
+  const std::vector<ServedPieces::Turn>& turns = pieces_.turns(action.unit);
+  for (std::size_t i = 0; i < turns.size() * all; ++i) {
+    const std::size_t server = of_table ? i / turns.size() : (first + i) % all;
+    const std::size_t number = turns[of_table ? i % turns.size() : i / all].piece(standalone(server));
+    if (number == ServedPieces::Turn::kNone) continue;
+    const ServedPiece& piece = piece_of(server, number);
+    const std::uint32_t version = self.step + (action.pulls || action.after_update ? 1 : 0);
+    outboxes_[worker].add({.kind = push ? Kind::push : Kind::pull,
+                           .pulls = push && pull,
+                           .worker = worker,
+                           .server = static_cast<std::uint32_t>(server),
+                           .piece = static_cast<std::uint32_t>(number),
+                           .micro = static_cast<std::uint32_t>(action.micro),
+                           .version = piece.trained ? version : 0,
+                           .bytes = push ? piece.pushed_bytes : piece.asked_bytes,
+                           .headers = piece.frames},
+                          action.unit);
+    ++count;
+  }
   outboxes_[worker].flush(now);
-  if (pull) self.values_missing[action.unit] = count;
+  if (pull) self.values_missing[action.unit] += self.values_asked[action.unit] = count;
   if (push && !pull) self.pushes_missing[action.unit] = count;
 }
 
@@ -230,22 +233,44 @@ void ServedJob::take(std::uint32_t index, double now) {
     ServedServer& server = servers_[frame.server];
     return server.busy ? server.inbox.push_back(frame) : serve(frame.server, frame, now);
   }
+  if (frame.kind == Kind::early_values) return;
+  if (frame.kind == Kind::transfer) {
+    const auto ends = static_cast<std::uint32_t>(workers_.size() + servers_.size() + 1);
+    if (const auto later_s = transfers_.take(frame)) cards_.call(ends, now + ServedCards::whole_ns(*later_s));
+    return;
+  }
   ServedWorker& worker = workers_[frame.worker];
   const std::size_t unit = piece_of(frame.server, frame.piece).unit;
   --(frame.kind == Kind::values ? worker.values_missing : worker.pushes_missing)[unit];
-  if (worker.waits && answered(worker, actions_[worker.next])) {
-    worker.waits = false;
-    advance(frame.worker, now);
-  }
+  wake(frame.worker, now);
+}
+
+void ServedJob::wake(std::uint32_t worker, double now) {
+  ServedWorker& self = workers_[worker];
+  if (!self.waits || !self.has(actions_[self.next], transfers_done_)) return;
+  self.waits = false;
+  advance(worker, now);
+}
+
+void ServedJob::answer(std::uint32_t server, std::size_t piece, std::uint32_t worker, Kind kind, double bytes) {
+  servers_[server].answers.push_back({.kind = kind,
+                                      .worker = worker,
+                                      .server = server,
+                                      .piece = static_cast<std::uint32_t>(piece),
+                                      .bytes = bytes,
+                                      .headers = piece_of(server, piece).frames});
 }
 
 void ServedJob::serve(std::uint32_t server, const ServedFrame& frame, double now) {
   HeldPiece& piece = servers_[server].pieces[frame.piece];
+  const ServedPiece& about = piece_of(server, frame.piece);
+  if (frame.kind == Kind::pull && about.in_parts)  // the rows that the present step does not train are known
+    answer(server, frame.piece, frame.worker, Kind::early_values, about.early_bytes);
   if (frame.kind == Kind::pull || frame.pulls) piece.waiting.push_back({frame.worker, frame.version});
   double work = 0;
   if (frame.kind == Kind::push) work = take_push(server, frame);
   answer_pulls(server, frame.piece);
-  if (whole_step() && incomplete_ == 0 && frame.kind == Kind::push) {
+  if (whole_step(about) && incomplete_ == 0 && frame.kind == Kind::push) {
     const MessageCosts& costs = job_.costs.exchange;
     const double verdict = 2 * ServedCards::whole_ns(seconds(places_.between().delay) + costs.hop_s);
     cards_.call(static_cast<std::uint32_t>(workers_.size() + servers_.size()),
@@ -258,7 +283,7 @@ void ServedJob::serve(std::uint32_t server, const ServedFrame& frame, double now
 double ServedJob::take_push(std::uint32_t server, const ServedFrame& push) {
   HeldPiece& held = servers_[server].pieces[push.piece];
   const ServedPiece& piece = piece_of(server, push.piece);
-  if (each_push_updates_) {
+  if (each_push_updates(piece)) {
     if (!push.pulls)
       servers_[server].answers.push_back(
           {.kind = Kind::acknowledgement, .worker = push.worker, .server = server, .piece = push.piece});
@@ -279,7 +304,7 @@ double ServedJob::take_push(std::uint32_t server, const ServedFrame& push) {
     ++held.micro;
   }
   if (held.micro < micros_) return work;
-  if (whole_step()) {
+  if (whole_step(piece)) {
     held.micro = 0;
     std::fill(held.pushes.begin(), held.pushes.end(), 0U);
     --incomplete_;
@@ -300,13 +325,8 @@ void ServedJob::answer_pulls(std::uint32_t server, std::size_t piece) {
   HeldPiece& held = servers_[server].pieces[piece];
   const ServedPiece& about = piece_of(server, piece);
   std::erase_if(held.waiting, [&](const auto& pull) {
-    if (!each_push_updates_ && pull.second > held.version) return false;
-    servers_[server].answers.push_back({.kind = Kind::values,
-                                        .worker = pull.first,
-                                        .server = server,
-                                        .piece = static_cast<std::uint32_t>(piece),
-                                        .bytes = about.answer_bytes,
-                                        .headers = about.frames});
+    if (!each_push_updates(about) && pull.second > held.version) return false;
+    answer(server, piece, pull.first, Kind::values, about.answer_bytes - (about.in_parts ? about.early_bytes : 0));
     return true;
   });
 }
@@ -346,7 +366,7 @@ void ServedJob::update_all(double now) {
     double work = 0;
     for (std::size_t piece = 0; piece < servers_[server].pieces.size(); ++piece) {
       const ServedPiece& about = piece_of(server, piece);
-      if (!about.trained) continue;
+      if (!about.trained || about.has_rows) continue;
       ++incomplete_;
       work += about.update_s;
       update(server, piece);

@@ -20,6 +20,7 @@ bool has(const TimedJob& job, bool standalone) {
 /// Ratio of simulated to real piece size. In stages 2 and 3 a step exchanges each piece once for each
 /// micro-batch.
 double coarseness(const TimedJob& job) {
+  if (!job.kind.servers) return 1;
   const double times = job.kind.at_owner ? static_cast<double>(job.job.accumulate) : 1;
   double most = 1;
   for (const bool standalone : {true, false}) {
@@ -35,11 +36,14 @@ double coarseness(const TimedJob& job) {
 
 ServedPieces::ServedPieces(const TimedJob& job) {
   const double coarse = coarseness(job);
+  const std::size_t units = job.work.layout.units.size() + job.work.rows.size();
   for (const bool standalone : {true, false}) {
-    units_[standalone ? 0 : 1].resize(job.work.layout.units.size());
-    if (has(job, standalone)) add(job, standalone, coarse);
+    units_[standalone ? 0 : 1].resize(units);
+    if (!has(job, standalone)) continue;
+    if (job.kind.servers) add(job, standalone, coarse);
+    add_rows(job, standalone);
   }
-  turns_.resize(job.work.layout.units.size());
+  turns_.resize(units);
   for (std::size_t unit = 0; unit < turns_.size(); ++unit) order(unit);
 }
 
@@ -70,6 +74,26 @@ void ServedPieces::add(const TimedJob& job, bool standalone, double coarse) {
                         .update_s = elements * update});
     }
     units_[standalone ? 0 : 1][unit] = {first, pieces.size()};
+  }
+}
+
+/// The cost of rows at a server is not known.
+void ServedPieces::add_rows(const TimedJob& job, bool standalone) {
+  std::vector<ServedPiece>& pieces = pieces_[standalone ? 0 : 1];
+  for (std::size_t table = 0; table < job.work.rows.size(); ++table) {
+    const RowTraffic& rows = job.work.rows[table];
+    const auto each = static_cast<double>(rows.pieces);
+    const std::size_t unit = job.work.layout.units.size() + table;
+    units_[standalone ? 0 : 1][unit] = {pieces.size(), pieces.size() + rows.pieces};
+    pieces.insert(pieces.end(), rows.pieces,
+                  {.unit = unit,
+                   .has_rows = true,
+                   .pushed_bytes = rows.gradient_bytes / each,
+                   .frames = rows.frames / each,
+                   .asked_bytes = rows.key_bytes / each,
+                   .answer_bytes = rows.row_bytes / each,
+                   .early_bytes = rows.early_bytes / each,
+                   .in_parts = rows.in_parts});
   }
 }
 

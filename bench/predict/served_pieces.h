@@ -9,13 +9,17 @@
 
 namespace psring::bench {
 
-/// A piece of a server's share of a unit.
+/// A piece of a server's share of a unit, or of its rows of a table. Tables are numbered behind the units.
 struct ServedPiece {
   std::size_t unit = 0;
+  bool has_rows = false;
   bool trained = true;
   double pushed_bytes = 0;  ///< of the gradient, as it is pushed
   double frames = 1;
+  double asked_bytes = 0;  ///< keys
   double answer_bytes = 0;
+  double early_bytes = 0;  ///< of these, those that come before the update
+  bool in_parts = false;   ///< as a frame of their own
   double aggregate_s = 0;  ///< of a server, when a micro-batch is complete
   double update_s = 0;     ///< of a server, when the step is complete
 };
@@ -46,6 +50,7 @@ class ServedPieces {
 
  private:
   void add(const TimedJob& job, bool standalone, double coarse);
+  void add_rows(const TimedJob& job, bool standalone);
   void order(std::size_t unit);
 
   std::vector<ServedPiece> pieces_[2];

@@ -66,7 +66,7 @@ void name_bound(StepEstimate& step, const std::array<double, kNames.size()>& bus
 
 TimedPeriod period_of(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
                       const Mesh& mesh, const HostCosts& costs, const ComputePace& pace) {
-  if (!kind.servers) return TimedPipeline(job, kind, stages, mesh, costs, pace).play();
+  if (!kind.servers && stages.front().rows.empty()) return TimedPipeline(job, kind, stages, mesh, costs, pace).play();
   Stations unused(static_cast<std::size_t>(StepStation::count));
   const TimedJob timed{job, kind, stages.front(), mesh, costs, unused};
   return served_period(timed, worker_actions(timed, pace));
@@ -94,11 +94,10 @@ StepEstimate estimate_step(const JobOptions& job, const worker::StrategyKind& ki
   if (kind.servers && job.mesh().divides_model())
     fail(ErrorKind::usage, "--strategy {} in a mesh: psring plan has no model of its time; use psring compare",
          job.strategy);
-  // A planned worker's memory has addresses alone, as a GPU's has for the host.
-  if (!kind.on_device)
-    fail(ErrorKind::usage, "--strategy {}: its time has no model{}", job.strategy,
-         job.strategy.starts_with("hybrid") ? "; ddp with a table is hybrid"
-                                            : ", because it may read values on the host");
+  // A planned worker's memory has addresses alone, as a GPU's has for the host; hybrid is ddp, which can use a GPU.
+  if (!kind.on_device && !kind.row_servers)
+    fail(ErrorKind::usage, "--strategy {}: its time has no model, because it may read values on the host",
+         job.strategy);
   const double slowest =
       expected_slowest(job) * (sleeps(job) ? 1 : expected_slowest(mesh.workers(), costs.deviation)) *
       (sleeps(job) || costs.device ? 1 : crowding(mesh, costs, std::max<std::size_t>(1, job.threads)));
@@ -127,8 +126,9 @@ double least_step_s(const JobOptions& job, const worker::StrategyKind& kind, std
   const DType type = job.optimizer_on == "server" ? layout.parameter_type : layout.gradient_type;
   double pulled = 0;  // by a worker
   for (const WorkerAction& action : worker_actions(timed, {}))
-    if (action.kind == WorkerAction::Kind::pull || action.pulls)
+    if ((action.kind == WorkerAction::Kind::pull || action.pulls) && action.unit < layout.units.size())
       pulled += static_cast<double>(layout.units[action.unit].elements * size_bytes(type));
+  for (const RowTraffic& rows : stages.front().rows) pulled += rows.row_bytes * static_cast<double>(job.servers);
   const net::LinkSpec& card = mesh.hosts > 1 ? mesh.between : mesh.within;
   const double senders = mesh.hosts > 1 ? static_cast<double>(mesh.workers_per_host) : 1;
   const double per_server = static_cast<double>(mesh.workers()) / static_cast<double>(job.servers);

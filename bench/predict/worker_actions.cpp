@@ -1,17 +1,51 @@
+#include <algorithm>
 #include <memory>
+#include <utility>
 
 #include <psring/bench/predict/worker_actions.h>
+#include <psring/optim/rows/old_rows.h>
+#include <psring/worker/model/layer.h>
 
 namespace psring::bench {
 namespace {
 
+using worker::Step;
+using worker::TableId;
 using worker::UnitId;
 using Kind = WorkerAction::Kind;
 
-/// Writes down what it is asked for, and the time that the worker computes in between.
+/// The actions, and the time that the worker computes in between.
+class ActionList final : public TransferList {
+ public:
+  void add(PlannedClock& clock, const WorkerAction& action) {
+    add_computing(clock);
+    actions_.push_back(action);
+  }
+  void add_computing(PlannedClock& clock) {
+    const double now = clock.moments().last();
+    if (now > computed_) actions_.push_back({.kind = Kind::compute, .seconds = now - computed_});
+    computed_ = now;
+  }
+  std::vector<WorkerAction> take() { return std::exchange(actions_, {}); }
+
+  Stations::Ticket begin(PlannedClock& clock, const Legs& legs) override {
+    add(clock, {.kind = Kind::transfer, .legs = legs});
+    return transfers_++;
+  }
+  void wait(PlannedClock& clock, Stations::Ticket ticket) override {
+    add(clock, {.kind = Kind::await_transfer, .later = transfers_ - 1 - ticket});
+  }
+
+ private:
+  std::vector<WorkerAction> actions_;
+  std::size_t transfers_ = 0;
+  double computed_ = 0;  ///< all before is in the actions
+};
+
+/// Writes down what it is asked for.
 class WrittenLink final : public worker::ServerLink {
  public:
-  WrittenLink(PlannedClock& clock, std::vector<WorkerAction>& actions) : clock_(clock), actions_(actions) {}
+  WrittenLink(PlannedClock& clock, ActionList& actions) : clock_(clock), actions_(actions) {}
 
   void push(UnitId unit, std::uint64_t /*step*/, ConstElements /*gradient*/, std::size_t micro) override {
     add({.kind = Kind::push, .unit = unit, .micro = micro});
@@ -26,45 +60,95 @@ class WrittenLink final : public worker::ServerLink {
   void wait_acknowledged(UnitId unit) override { add({.kind = Kind::await_pushes, .unit = unit}); }
   /// The step's communication has been started.
   void progress() override {
-    add_computing();
+    actions_.add_computing(clock_);
     ++step_;
   }
   Nanoseconds waited() const override { return {}; }
 
  private:
-  void add(const WorkerAction& action) {
-    add_computing();
-    actions_.push_back(action);
-  }
-  void add_computing() {
-    const double now = clock_.moments().last();
-    if (now > computed_) actions_.push_back({.kind = Kind::compute, .seconds = now - computed_});
-    computed_ = now;
-  }
+  void add(const WorkerAction& action) { actions_.add(clock_, action); }
 
   PlannedClock& clock_;
-  std::vector<WorkerAction>& actions_;
+  ActionList& actions_;
   std::uint64_t step_ = 0;
-  double computed_ = 0;  ///< all before is in the actions
+};
+
+/// As well for tables, as worker/exchange/tables/served_tables.cpp asks servers. Batches have no keys.
+class WrittenTables final : public worker::Tables {
+ public:
+  WrittenTables(const TimedJob& job, PlannedClock& clock, ActionList& actions)
+      : job_(job), clock_(clock), actions_(actions), here_(job.work.rows.size()) {}
+
+  void fetch(std::span<const worker::KeyBatch> /*keys*/, Step step, std::size_t, worker::RowUse) override {
+    ask(step, false);
+  }
+  void fetch_ahead(std::span<const worker::KeyBatch> /*keys*/, Step step) override { ask(step, true); }
+  bool begin(Step step) override {
+    here_.assign(here_.size(), false);
+    return step.index < asked_;
+  }
+  worker::TableView view(TableId, Range) override { return {}; }
+  /// A played job has too few steps to fill a lookahead of more than two.
+  void acquire(TableId table) override {
+    const std::size_t later = job_.job.table_lookahead > 1 ? 1 : 0;
+    if (!here_[table]) add(table, {.kind = Kind::await_values, .later = later});
+    here_[table] = true;
+  }
+  void grad_ready(TableId table) override { add(table, {.kind = Kind::push}); }
+  void finish(Step) override {}
+  void begin_updates() override {
+    if (job_.job.recovery != "both" || !optim::keeps_old_rows(job_.job)) return;
+    for (TableId table = 0; table < here_.size(); ++table) add(table, {.kind = Kind::await_pushes});
+  }
+  std::vector<optim::TablePart> save(std::uint64_t) override { return {}; }
+  worker::TrainedBatches trained(TableId) const override { return {}; }
+  void predict(const worker::KeyCounts&, worker::Prediction&) const override {}
+
+ private:
+  void ask(Step step, bool ahead) {
+    asked_ = step.index + 1;
+    for (TableId table = 0; table < here_.size(); ++table) add(table, {.kind = Kind::pull, .after_update = ahead});
+  }
+  void add(TableId table, WorkerAction action) {
+    action.unit = job_.work.layout.units.size() + table;
+    actions_.add(clock_, action);
+  }
+
+  const TimedJob& job_;
+  PlannedClock& clock_;
+  ActionList& actions_;
+  std::uint64_t asked_ = 0;  ///< steps whose rows were asked for
+  std::vector<bool> here_;   ///< by table: an earlier micro-batch has waited for the step's rows
 };
 
 }  // namespace
 
-/// The first step has no update before it.
+/// The first step has no update before it, and asks for the rows of several steps.
 std::vector<WorkerAction> worker_actions(const TimedJob& job, const ComputePace& pace) {
-  std::vector<WorkerAction> actions;
-  PlannedWorker worker(job, 0, pace,
-                       [&](PlannedClock& clock) { return std::make_unique<WrittenLink>(clock, actions); });
+  ActionList actions;
+  PlannedWorker worker(
+      job, 0, pace,
+      {.make_link = [&](PlannedClock& clock) { return std::make_unique<WrittenLink>(clock, actions); },
+       .make_tables = [&](PlannedClock& clock) { return std::make_unique<WrittenTables>(job, clock, actions); },
+       .transfers = &actions});
   for (std::size_t step = 0; step < 2; ++step) {
-    actions.clear();
+    actions.take();
     worker.begin_step();
     for (std::size_t micro = 0; micro < job.work.micro_batches; ++micro) {
       worker.forward();
       worker.backward(micro);
     }
     worker.finish_step();
+    actions.add_computing(worker.clock());
   }
-  return actions;
+  return actions.take();
+}
+
+double begins_within_s(const TimedJob& job, const std::vector<WorkerAction>& step, double bits_per_second) {
+  constexpr double kPart = 1e-2;
+  double step_s = static_cast<double>(job.work.layout.parameter_bytes()) * 8 / bits_per_second;
+  for (const WorkerAction& action : step) step_s += action.seconds;
+  return kPart * step_s;
 }
 
 }  // namespace psring::bench

@@ -8,7 +8,7 @@
 
 namespace psring::bench {
 
-/// One action of a worker that pushes gradients to servers and pulls parameters.
+/// One action of a worker that exchanges values with servers. Tables are numbered behind the units.
 struct WorkerAction {
   enum class Kind : std::uint8_t {
     compute,
@@ -16,6 +16,8 @@ struct WorkerAction {
     pull,
     await_values,  ///< of the unit's last pull
     await_pushes,  ///< until the servers have acknowledged the unit's last push
+    transfer,      ///< begins a collective
+    await_transfer,
   };
   Kind kind = Kind::compute;
   std::size_t unit = 0;
@@ -23,10 +25,16 @@ struct WorkerAction {
   std::size_t micro = 0;      ///< of a push
   bool pulls = false;         ///< of a push: it also asks for the values after this step's update
   bool after_update = false;  ///< of a pull: it asks for those values, not for those before
+  std::size_t later = 0;      ///< of await_values, await_transfer: newer ones, which need not be there
+  Legs legs = nullptr;        ///< of a transfer
 };
 
-/// Returns what a worker asks its link to the servers for in a step, as the strategy's own code does while the link
-/// answers at once. Every worker does the same in every step.
+/// Returns what a worker asks its links to servers and workers for in a step, as the strategy's own code does while
+/// these answer at once. Every worker does the same in every step.
 std::vector<WorkerAction> worker_actions(const TimedJob& job, const ComputePace& pace);
+
+/// Workers never begin at the same moment. Equal beginnings would keep all workers in step for ever, so that no two of
+/// them ever met at a card; the least difference ends that. Returns the time within which all begin.
+double begins_within_s(const TimedJob& job, const std::vector<WorkerAction>& step, double bits_per_second);
 
 }  // namespace psring::bench

@@ -200,7 +200,7 @@ void add_units(const worker::FlatModel& flat, const std::map<std::string, std::v
 }  // namespace
 
 std::vector<Workload> make_workloads(const JobOptions& job, const worker::Registries& registries, std::size_t owners,
-                                     const PassTime& time) {
+                                     const PassTime& time, std::span<const RowTraffic> rows) {
   const Described whole = describe(job, registries, {});
   worker::check_size(job, whole.flat->layout(owners));
   const std::vector<Range> stages = worker::stages_of_job(job, *whole.model);
@@ -231,6 +231,8 @@ std::vector<Workload> make_workloads(const JobOptions& job, const worker::Regist
     work.layout.piece_elements = worker::piece_elements(job, work.layout);
     work.first_trained_layer = part.flat->first_trained_layer();
     work.micro_batches = job.accumulate;
+    work.rows.assign(rows.begin(), rows.end());
+    work.layout.tables.resize(rows.size());
     add_units(*part.flat, stages_of, work);
     Workload larger = work;
     add_passes(job, model, *part.flat, smaller, last, time, work);

@@ -9,6 +9,7 @@
 
 #include <psring/common/base/layout.h>
 #include <psring/common/proc/job.h>
+#include <psring/worker/exchange/prediction.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/model.h>
 #include <psring/worker/registries.h>
@@ -56,6 +57,7 @@ struct Workload {
   double output_gradient_bytes = 0;
   std::vector<double> loss_sums = {};  ///< bytes of the vectors that the loss sums over the tensor group, in turn
   std::vector<SharedGradient> shared = {};
+  std::vector<RowTraffic> rows = {};  ///< by table; empty: no server has rows
 
   /// Time of all passes of a step.
   double compute_s() const;
@@ -85,8 +87,9 @@ double elements_of(const worker::Model& model, std::size_t layer, std::span<cons
 
 /// Describes the step of one worker of each stage of a job, without data and without memory for parameters: one
 /// description if there is no pipeline. Of the workers that divide a layer, the last one has the largest part.
-/// `owners`: the processes that cut each unit. Throws usage, naming the flag; data if no host can hold the model.
+/// `owners`: the processes that cut each unit. `rows`: Prediction::rows of the job. Throws usage, naming the flag; data
+/// if no host can hold the model.
 std::vector<Workload> make_workloads(const JobOptions& job, const worker::Registries& registries, std::size_t owners,
-                                     const PassTime& time);
+                                     const PassTime& time, std::span<const RowTraffic> rows = {});
 
 }  // namespace psring::bench

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <set>
 
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -32,8 +34,17 @@ std::tuple<std::string, std::size_t, std::string, std::size_t> computing_of(cons
   return {job.model, micro_batch_of(job), job.precision, job.threads};
 }
 
-std::string way_of(const JobOptions& job, const worker::StrategyKind& kind) {
-  return fmt::format("{}.{}", kind.servers ? "server" : "ring", job.encrypt ? "tcp-encrypted" : "tcp");
+/// The ways of the job's messages in a fit.
+std::set<std::string> ways_of(const JobOptions& job, const worker::StrategyKind& kind) {
+  const std::string tcp = job.encrypt ? "tcp-encrypted" : "tcp";
+  std::set<std::string> ways;
+  if (kind.has_servers()) ways.insert("server." + tcp);
+  if (!kind.servers) ways.insert("ring." + tcp);
+  return ways;
+}
+
+bool has_tables(const JobOptions& job, const App& app) {
+  return !app.worker_registries().models.make(Spec::parse("--model", job.model))->tables.empty();
 }
 
 /// Does one process that computes a micro-batch of the job fit into this host's memory?
@@ -41,7 +52,8 @@ bool fits_here(const JobOptions& job, const App& app) {
   JobOptions alone = one_process(job);
   alone.global_batch = micro_batch_of(job);
   alone.accumulate = 1;
-  alone.data = "synthetic";
+  if (!has_tables(job, app)) alone.data = "synthetic";
+  alone.steps = 1;
   alone.resume.clear();
   const double host = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   return static_cast<double>(job_memory(alone, 1, app).process_bytes()) <= host;
@@ -95,8 +107,6 @@ std::string StepPredictor::obstacle(const Entry& entry) const {
     return "the cost model knows psring's own strategies only";
   if (entry.job.device != "cpu" && !sleeps(entry.job))
     return "a GPU's time to compute is not measured here; psring plan --tflops predicts such a job";
-  if (!app_.worker_registries().models.make(Spec::parse("--model", entry.job.model))->tables.empty())
-    return "the cost model does not know the rows of tables";
   const auto why = not_measured_.find(computing_of(on_hosts(entry)));
   return why == not_measured_.end() ? "" : why->second;
 }
@@ -123,7 +133,7 @@ void StepPredictor::measure(const std::vector<Row>& rows) {
     const JobOptions job = on_hosts(row.entry);
     updates.insert(bench::update_line(Spec::parse("--optimizer", job.optimizer).name(),
                                       *optim::make_optimizer(app_.optimizers(), job)));
-    if (!row.entry.kind->one_worker) ways.insert(way_of(job, *row.entry.kind));
+    if (!row.entry.kind->one_worker) ways.merge(ways_of(job, *row.entry.kind));
     if (sleeps(job))
       any_sleeps = true;
     else
@@ -152,13 +162,13 @@ std::string StepPredictor::measured() const {
 }
 
 PredictedStep StepPredictor::predict(const JobOptions& job, const worker::StrategyKind& kind,
-                                     const PredictLink& at) const {
+                                     std::span<const RowTraffic> rows, const PredictLink& at) const {
   const bench::Mesh mesh{.hosts = job.workers, .workers_per_host = 1, .within = at.link, .between = at.link};
   const auto passes = computing_.find(computing_of(job));
   const bench::PassTime time = [&](const bench::LayerPass& pass) {
     return passes == computing_.end() ? 0.0 : passes->second.seconds(pass);
   };
-  const auto stages = bench::make_workloads(job, app_.worker_registries(), owners_of(job, kind, mesh), time);
+  const auto stages = bench::make_workloads(job, app_.worker_registries(), owners_of(job, kind, mesh), time, rows);
   const auto rule = optim::make_optimizer(app_.optimizers(), job);
   const bench::StepEstimate step =
       bench::estimate_step(job, kind, stages, mesh, bench::fitted_costs(fit_, job, kind, *rule, mesh));
@@ -167,11 +177,16 @@ PredictedStep StepPredictor::predict(const JobOptions& job, const worker::Strate
 
 std::vector<PredictedStep> StepPredictor::predict(const Entry& entry) const {
   std::vector<PredictedStep> steps;
+  std::optional<std::vector<RowTraffic>> rows;
   for (const PredictLink& at : links_) {
     const JobOptions job = on_hosts(entry);
     PredictedStep step{.reason = obstacle(entry)};
     try {
-      if (step.reason.empty()) step = predict(job, *entry.kind, at);
+      if (step.reason.empty()) {
+        const bool exchanges_rows = entry.kind->has_servers() && has_tables(job, app_);
+        if (!rows) rows = exchanges_rows ? job_memory(job, job.workers, app_).rows : std::vector<RowTraffic>();
+        step = predict(job, *entry.kind, *rows, at);
+      }
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage && error.kind() != ErrorKind::data) throw;
       step.reason = error.what();

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -44,7 +45,8 @@ class StepPredictor {
   JobOptions on_hosts(const Entry& entry) const;
   std::string obstacle(const Entry& entry) const;
   void measure_computing(const JobOptions& job);
-  PredictedStep predict(const JobOptions& job, const worker::StrategyKind& kind, const PredictLink& at) const;
+  PredictedStep predict(const JobOptions& job, const worker::StrategyKind& kind, std::span<const RowTraffic> rows,
+                        const PredictLink& at) const;
 
   const std::vector<PredictLink> links_;
   const bool encrypt_given_;

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include <psring/bench/predict/closed_forms.h>
 #include <psring/bench/predict/fit.h>
 #include <psring/bench/predict/fitted_costs.h>
 #include <psring/cli/options/mesh_word.h>
@@ -75,7 +76,7 @@ JobOptions job_of(const PlanInput& input, const MeshWord& word, const worker::St
   JobOptions job = resolve(given, word.strategy, kind, &left_out, loopback);
   if (job.placement == "mixed")
     job.servers = workers + job.standalone_servers();
-  else if (kind.servers && job.servers == job.workers)
+  else if (kind.has_servers() && job.servers == job.workers)
     job.servers = workers;
   job.workers = workers;
   if (!each.empty()) job.global_batch = options::whole_number("--batch-size", each) * copies;
@@ -122,7 +123,7 @@ PlanRow make_row(const PlanInput& input, const std::shared_ptr<const worker::Str
 
 std::vector<bench::Workload> workloads_of(const PlanInput& input, const App& app, const PlanRow& row) {
   const std::size_t owners = owners_of(row.job, *row.kind, hosts_of(input, row.job.workers));
-  return bench::make_workloads(row.job, app.worker_registries(), owners, input.pass_time);
+  return bench::make_workloads(row.job, app.worker_registries(), owners, input.pass_time, row.memory.rows);
 }
 
 void add_step(const PlanInput& input, const App& app, const std::vector<bench::Workload>& stages, PlanRow& row) {
@@ -335,6 +336,24 @@ void find_rows(std::vector<std::unique_ptr<Candidates>>& strategies) {
 bool comes_first(const PlanRow& a, const PlanRow& b) { return a.fits != b.fits ? a.fits : a.per_host() > b.per_host(); }
 
 }  // namespace
+
+/// Nothing is sent within a process.
+RowBytes PlanRow::row_bytes() const {
+  const auto workers = static_cast<double>(job.workers);
+  const auto servers = static_cast<double>(job.servers);
+  const double pairs = workers * servers - static_cast<double>(job.colocated_servers());
+  RowBytes sum;
+  for (const RowTraffic& rows : memory.rows) {
+    const double headers = bench::kHeaderBytes * rows.frames;
+    const double up = pairs * (rows.key_bytes + rows.gradient_bytes + 2 * headers);
+    const double down = pairs * (rows.row_bytes + (rows.in_parts ? 3 : 2) * headers);  // and acknowledgements
+    sum.worker_sends += up / workers;
+    sum.worker_receives += down / workers;
+    sum.server_receives += up / servers;
+    sum.server_sends += down / servers;
+  }
+  return sum;
+}
 
 std::size_t owners_of(const JobOptions& job, const worker::StrategyKind& kind, const bench::Mesh& mesh) {
   if (kind.servers) return job.servers;

@@ -34,6 +34,14 @@ struct PlanInput {
 /// The strategies of a plan if none are given.
 inline constexpr const char* kUsualStrategies[] = {"ddp", "zero1", "zero2", "zero3", "ps", "ps-colocated", "ps-zero3"};
 
+/// Bytes of the rows of tables in a step, with the frames' headers: the mean over workers, and over servers.
+struct RowBytes {
+  double worker_sends = 0;
+  double worker_receives = 0;
+  double server_receives = 0;
+  double server_sends = 0;
+};
+
 /// A way to train, with its predicted step.
 struct PlanRow {
   std::string label;  ///< "ps s=4", "zero3 shard-group=8", "tp:2+ddp"
@@ -52,6 +60,7 @@ struct PlanRow {
   double process_bytes = 0;  ///< booked by the fullest process
   bool fits = true;          ///< into PlanInput::memory_bytes
 
+  RowBytes row_bytes() const;
   double per_host() const { return samples_per_s / static_cast<double>(hosts); }
 };
 
@@ -59,7 +68,7 @@ struct PlanRows {
   std::vector<PlanRow> rows = {};  ///< best first
   /// Why a strategy, or an option of --choose, has no row.
   std::vector<std::string> left_out = {};
-  bool tables = false;           ///< the model has tables: steps are predicted without the exchange of their rows
+  bool tables = false;           ///< the model has tables: steps are predicted without the work on their rows
   bool reference_costs = false;  ///< messages cost what they do on the reference machine (bench::reference_fit)
 };
 

@@ -102,7 +102,7 @@ std::vector<PlanChoice> plan_choices(const Given& given, const std::set<std::str
   if (word.parts > 1) return choices_in_mesh(std::move(choices), given, choose, kind, word);
   const bool several = mesh.workers_per_host > 1 && mesh.hosts > 1;
   const bool alone = !kind.servers && !kind.ring;
-  if (kind.servers && !kind.colocated && !kind.one_server) vary_servers(choices, given, mesh);
+  if (kind.has_servers() && !kind.colocated && !kind.one_server) vary_servers(choices, given, mesh);
   if (kind.servers && several) vary(choices, given, "local-reduce", {"", "true"});
   if (kind.ring && kind.stage > 0 && several)
     vary(choices, given, "shard-group", {"", std::to_string(mesh.workers_per_host)});
@@ -150,7 +150,7 @@ std::string servers_text(const JobOptions& job) {
 }
 
 std::string label_of(const JobOptions& job, const worker::StrategyKind& kind, const PlanChoice& choice) {
-  return (kind.servers ? fmt::format("{} s={}", job.strategy, servers_text(job)) : mesh_name(job)) +
+  return (kind.has_servers() ? fmt::format("{} s={}", job.strategy, servers_text(job)) : mesh_name(job)) +
          suffix(choice, false);
 }
 
@@ -158,7 +158,7 @@ std::vector<std::string> series_of(const JobOptions& job, const worker::Strategy
   PlanChoice named = choice;
   if (named.options.contains("shard-group")) named.options["shard-group"] = "host";  // the plan's groups are hosts
   const std::string end = suffix(named, true);
-  if (!kind.servers || choice.server_rules.empty()) return {mesh_name(job) + end};
+  if (choice.server_rules.empty()) return {mesh_name(job) + end};
   std::vector<std::string> names;
   for (const std::string& rule : choice.server_rules)
     names.push_back(fmt::format("{} s={}{}", job.strategy, rule, end));

@@ -43,6 +43,13 @@ std::string quoted(const std::string& text) {
   return quote + text + quote;
 }
 
+Json to_json(const RowBytes& bytes) {
+  return {{"worker_sends", bytes.worker_sends},
+          {"worker_receives", bytes.worker_receives},
+          {"server_receives", bytes.server_receives},
+          {"server_sends", bytes.server_sends}};
+}
+
 Json to_json(const PlanRow& row, const options::Given& given) {
   return {{"label", row.label},
           {"series", row.series},
@@ -60,6 +67,7 @@ Json to_json(const PlanRow& row, const options::Given& given) {
           {row.tokens ? "tokens_per_s" : "samples_per_s", row.samples_per_s},
           {"per_host", row.per_host()},
           {"sent_bytes", row.sent_bytes},
+          {"row_bytes", row.memory.rows.empty() ? Json() : to_json(row.row_bytes())},
           {"process_bytes", row.process_bytes},
           {"worker_memory", to_json(row.memory.worker)},
           {"server_memory", to_json(row.memory.server)},
@@ -113,7 +121,7 @@ options::Given job_options(const PlanRow& row, const options::Given& given) {
   for (const auto& [flag, line] : row.left_out) all.erase(flag.substr(2));  // train would refuse it
   all["strategy"] = row.job.strategy;
   all["workers"] = std::to_string(row.job.workers);
-  if (row.kind->servers && !row.kind->one_server) all["servers"] = servers_text(row.job);
+  if (row.kind->has_servers() && !row.kind->one_server) all["servers"] = servers_text(row.job);
   return all;
 }
 

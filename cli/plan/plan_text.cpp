@@ -37,6 +37,23 @@ std::string notes(const PlanRows& plan, const std::optional<double>& limit, Lang
   return text;
 }
 
+/// The bytes of rows of the first `shown` plan rows.
+std::string row_bytes_table(const PlanRows& plan, std::size_t shown, Language language) {
+  const bool zh = language == Language::zh;
+  TextTable table(
+      zh ? std::vector<std::string>{"每步行的 MB", "worker 发送", "worker 接收", "server 接收", "server 发送"}
+         : std::vector<std::string>{"MB of rows a step", "worker sends", "receives", "server receives", "sends"});
+  bool any = false;
+  for (std::size_t i = 0; i < shown; ++i) {
+    if (plan.rows[i].memory.rows.empty()) continue;
+    any = true;
+    const RowBytes bytes = plan.rows[i].row_bytes();
+    table.add({name_of(plan.rows[i]), megabytes(bytes.worker_sends), megabytes(bytes.worker_receives),
+               megabytes(bytes.server_receives), megabytes(bytes.server_sends)});
+  }
+  return any ? table.plain(kColumns) : "";
+}
+
 std::string note_on_processors(const bench::Mesh& mesh, Language language) {
   if (!mesh.one_machine) return "";
   return say(language, {"the hosts share one machine's processors\n", "各主机共用一台机器的处理器\n"});
@@ -48,9 +65,9 @@ std::string costs_note(const PlanRows& plan, Language language) {
   std::string note;
   if (plan.tables)
     note = say(language,
-               {"rows of tables: memory is predicted; the time of their exchange is not part of the step, and its "
-                "bytes are not part of 'sent'. ",
-                "表的行：预测内存；每步时间和发送量不含行的交换。"});
+               {"rows of tables: the step has the time of their exchange, but not that of the work to find and update "
+                "them. ",
+                "表的行：每步时间包含行的交换，但不含查找和更新行的工作。"});
   if (!plan.reference_costs) return note;
   return note + say(language,
                     {"costs of a message and of encryption: measured on {}; psring fit measures yours",
@@ -115,7 +132,7 @@ std::string plan_table(const PlanRows& plan, const bench::Mesh& mesh, const std:
     show_bubble(cells, row.job.pipeline > 1 ? percent(row.step.bubble) : "");
     table.add(cells);
   }
-  return text + table.plain(kColumns) + notes(plan, limit, language);
+  return text + table.plain(kColumns) + row_bytes_table(plan, shown, language) + notes(plan, limit, language);
 }
 
 namespace {

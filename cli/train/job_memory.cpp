@@ -50,6 +50,7 @@ JobMemory job_memory(worker::TrainSetup& setup, std::size_t agents, std::size_t 
     keep_larger(other.server_memory, memory.server);
     keep_larger(guest_of(other), guest);
   }
+  memory.rows = predictions.front().rows;
   if (setup.strategy().has_servers()) memory.servers = job.servers * (1 + job.replicas);
   if (job.colocated_servers() > 0) memory.guest = job.standalone_servers() > 0 ? guest : memory.server;
   // The first host has the largest shares.

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include <psring/cli/app.h>
 #include <psring/common/base/memory_ledger.h>
@@ -12,13 +13,14 @@
 
 namespace psring::cli {
 
-/// The memory that the processes of a job book, as its strategy predicts.
+/// The memory that the processes of a job book, and the rows that they exchange, as the job's strategy predicts.
 struct JobMemory {
   std::map<Category, std::uint64_t> worker;  ///< of the worker that needs the most
   std::map<Category, std::uint64_t> server;  ///< of each server, or of the largest; see `guest`
   std::size_t servers = 0;                   ///< with replicas
   std::map<Category, std::uint64_t> guest;   ///< of a colocated server, which is part of a worker's process
   std::uint64_t host_bytes = 0;              ///< of all processes on the host that needs the most
+  std::vector<RowTraffic> rows;              ///< that the job exchanges, by table
 
   /// Bytes of the process that needs the most.
   std::uint64_t process_bytes() const {

@@ -497,6 +497,44 @@ TEST_CASE("keys are counted by worker and owner") {
   for (const std::uint64_t key : counts.keys(0, 1)) CHECK(optim::bucket_of(key) >= table_buckets(2, 1).begin);
 }
 
+TEST_CASE("rows of keys that the step before does not train are early, and each piece has a frame") {
+  KeyedData::Samples samples;
+  std::mt19937_64 random(6);
+  for (std::size_t i = 0; i < 24; ++i) samples.push_back({{random() % 40}});
+  const KeyedData data(samples, {{"a"}});
+  const Sampler sampler(24, 8, 2, 1, true);
+  const TableLayout layout{.name = "rows", .width = 2, .most_keys = 4, .pieces = 3, .lookahead = 1};
+  const KeyCounts counts({.data = data,
+                          .sampler = sampler,
+                          .tables = {{0, 1}},
+                          .workers = 2,
+                          .owners = 2,
+                          .last = 6,
+                          .layouts = {layout},
+                          .in_parts = true});
+  Sampler again = sampler;
+  std::set<std::uint64_t> before;
+  std::vector<std::uint64_t> early(2);
+  for (std::uint64_t step = 0; step < 6; ++step) {
+    if (step % again.batches() == 0) again.begin_epoch(static_cast<std::uint32_t>(step / again.batches()));
+    std::set<std::uint64_t> trained;
+    for (std::size_t worker = 0; worker < 2; ++worker) {
+      std::set<std::uint64_t> own;
+      for (const std::uint32_t sample : again.batch(worker, step % again.batches()))
+        own.insert(samples[sample][0].begin(), samples[sample][0].end());
+      for (const std::uint64_t key : own) early[worker] += step > 0 && !before.contains(key) ? 1 : 0;
+      trained.merge(own);
+    }
+    before = trained;
+  }
+  CHECK(early[0] > 0);
+  for (std::size_t worker = 0; worker < 2; ++worker) {
+    CHECK(counts.moved(0, worker, 0).early + counts.moved(0, worker, 1).early == early[worker]);
+    CHECK(counts.moved(0, worker, 1).frames == 6 * 3);
+  }
+  CHECK(counts.steps() == 6);
+}
+
 TEST_CASE("no key leaves where the limits are the largest numbers") {
   constexpr std::size_t kMost = ~std::size_t{0};
   KeyedData::Samples samples;

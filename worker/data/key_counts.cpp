@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <tuple>
 #include <unordered_map>
 
@@ -52,6 +53,27 @@ class CachedKeys {
  private:
   std::deque<std::uint64_t> order_;                         ///< as they came
   std::unordered_map<std::uint64_t, std::uint64_t> steps_;  ///< by key
+};
+
+/// The keys of a table that all workers train in a step: the rows of other keys may come before its update.
+class TrainedKeys {
+ public:
+  void add(std::span<const std::uint64_t> keys) { next_.insert(next_.end(), keys.begin(), keys.end()); }
+  void end_step() {
+    keys_.swap(next_);
+    next_.clear();
+    sort_unique(keys_);
+  }
+  /// Returns the keys that the last step did not train.
+  std::vector<std::uint64_t> others(std::span<const std::uint64_t> keys) const {
+    std::vector<std::uint64_t> others;
+    std::ranges::set_difference(keys, keys_, std::back_inserter(others));
+    return others;
+  }
+
+ private:
+  std::vector<std::uint64_t> keys_;  ///< of the last step
+  std::vector<std::uint64_t> next_;
 };
 
 /// Takes out the rows that leave in a sweep: by counting, for each row, how many of its group stay behind it in age.
@@ -123,7 +145,10 @@ void KeyCounts::note_most(std::size_t table, const optim::RowRules& rules, const
 }
 
 KeyCounts::KeyCounts(Run run)
-    : owners_(run.owners), keys_(run.tables.size()), most_(run.tables.size(), std::vector<Most>(run.owners)) {
+    : owners_(run.owners),
+      steps_(run.last - run.first),
+      keys_(run.tables.size()),
+      most_(run.tables.size(), std::vector<Most>(run.owners)) {
   KeyReader reader(run.data, run.tables);
   run.rules.resize(run.tables.size());
   std::vector<std::vector<std::uint64_t>> batch(run.tables.size());
@@ -133,6 +158,7 @@ KeyCounts::KeyCounts(Run run)
     for (const optim::RowAge& row : run.known[table]) rows[table].push_back({row.key, row.last, row.count});
   moved_.assign(run.tables.size(), std::vector<Moved>(run.workers * owners_));
   std::vector<CachedKeys> cached(run.cached_rows.size() * run.workers);
+  std::vector<TrainedKeys> trained(run.in_parts ? run.tables.size() : 0);
   const std::uint64_t batches = run.sampler.batches();
   for (std::uint64_t step = run.first; step < run.last + run.beyond; ++step) {
     if (step == run.first || step % batches == 0) run.sampler.begin_epoch(static_cast<std::uint32_t>(step / batches));
@@ -152,27 +178,39 @@ KeyCounts::KeyCounts(Run run)
         sort_unique(keys);
         if (trains && !counts) std::ranges::for_each(keys, note);
         Moved* const moved = &moved_[table][worker * owners_];
+        const auto count_at = [&](std::size_t owner, std::span<const std::uint64_t> all_keys) {
+          return static_cast<std::uint64_t>(first_of(all_keys, owners_, owner + 1) -
+                                            first_of(all_keys, owners_, owner));
+        };
         for (std::size_t owner = 0; owner < owners_; ++owner) {
-          const auto count =
-              static_cast<std::uint64_t>(first_of(keys, owners_, owner + 1) - first_of(keys, owners_, owner));
+          const std::uint64_t count = count_at(owner, keys);
           moved[owner].trained += trains ? count : 0;
           moved[owner].asked += count;
         }
-        if (step > run.first && run.in_parts)
-          for (const RowFrame& frame : cut_rows(run.layouts[table], owners_, keys, optim::key_bytes(counts)))
-            moved[frame.owner].mark_bytes += net::mark_bytes(frame.rows.size());
+        if (run.in_parts) {
+          if (step > run.first && !run.rules[table].due(step)) {
+            const std::vector<std::uint64_t> early = trained[table].others(keys);
+            for (std::size_t owner = 0; owner < owners_; ++owner) moved[owner].early += count_at(owner, early);
+          }
+          trained[table].add(keys);
+        }
+        if (!run.layouts.empty())
+          for (const RowFrame& frame : cut_rows(run.layouts[table], owners_, keys, optim::key_bytes(counts))) {
+            ++moved[frame.owner].frames;
+            if (step > run.first && run.in_parts) moved[frame.owner].mark_bytes += net::mark_bytes(frame.rows.size());
+            if (!cached.empty()) moved[frame.owner].cached_bytes += net::mark_bytes(frame.rows.size());
+          }
         if (!cached.empty()) {
           CachedKeys& own = cached[table * run.workers + worker];
           for (const std::uint64_t key : own.take(step, keys, run.cached_rows[table], run.cached_steps))
             ++moved[owner_of(key, owners_)].cached;
-          for (const RowFrame& frame : cut_rows(run.layouts[table], owners_, keys, optim::key_bytes(counts)))
-            moved[frame.owner].cached_bytes += net::mark_bytes(frame.rows.size());
         }
         if (all.size() < 2 * sorted[table] + 65536) continue;
         keep_last(all);
         sorted[table] = all.size();
       }
     }
+    std::ranges::for_each(trained, &TrainedKeys::end_step);
     if (step >= run.last) continue;
     for (std::size_t table = 0; table < rows.size(); ++table) {
       if (!run.rules[table].due(step + 1)) continue;

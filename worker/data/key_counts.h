@@ -31,7 +31,7 @@ class KeyCounts {
     std::uint64_t first = 0;
     std::uint64_t last = 0;                     ///< steps [first, last)
     std::uint64_t beyond = 0;                   ///< steps after these whose rows were pulled ahead
-    std::vector<TableLayout> layouts = {};      ///< of the tables; needed for what follows
+    std::vector<TableLayout> layouts = {};      ///< of the tables; needed for frames and for what follows
     bool in_parts = false;                      ///< rows ahead are answered in two parts
     std::vector<std::size_t> cached_rows = {};  ///< by table, that a worker's cache has room for; empty: there is none
     std::size_t cached_steps = 0;               ///< that a row stays there
@@ -46,6 +46,8 @@ class KeyCounts {
     std::uint64_t mark_bytes = 0;    ///< that come with the rows of the steps ahead; see net::kAhead
     std::uint64_t cached = 0;        ///< of `asked`, those whose rows the worker's cache has
     std::uint64_t cached_bytes = 0;  ///< that say which; see net::kCached
+    std::uint64_t early = 0;         ///< of `asked`, those whose rows the step before does not change
+    std::uint64_t frames = 0;        ///< that ask for `asked`; 0 without Run::layouts
   };
   const Moved& moved(std::size_t table, std::size_t worker, std::size_t owner) const {
     return moved_[table][worker * owners_ + owner];
@@ -62,6 +64,8 @@ class KeyCounts {
   };
   const Most& most(std::size_t table, std::size_t owner) const { return most_[table][owner]; }
   std::size_t owners() const { return owners_; }
+  /// Steps that were counted, without those beyond.
+  std::uint64_t steps() const { return steps_; }
 
  private:
   struct Trained {
@@ -73,6 +77,7 @@ class KeyCounts {
   void note_most(std::size_t table, const optim::RowRules& rules, const std::vector<Trained>& keys);
 
   std::size_t owners_;
+  std::uint64_t steps_;
   std::vector<std::vector<Moved>> moved_;         ///< by table: by worker, then by owner
   std::vector<std::vector<std::uint64_t>> keys_;  ///< by table
   std::vector<std::vector<Most>> most_;           ///< by table, then by owner

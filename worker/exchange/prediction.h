@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <psring/common/base/memory_ledger.h>
+#include <psring/common/base/row_traffic.h>
 #include <psring/worker/exchange/plan.h>
 
 namespace psring::worker {
@@ -33,6 +34,7 @@ struct Prediction {
   std::uint64_t run_server_sends = 0;
   std::uint64_t run_own_server_receives = 0;
   std::uint64_t run_own_server_sends = 0;
+  std::vector<RowTraffic> rows = {};  ///< by table; empty: no server has rows
   /// The part of run_sends that steps exchange in a mesh, because their batches are larger than the smallest; without
   /// the samples that a worker hands out.
   std::uint64_t larger_batches_send = 0;

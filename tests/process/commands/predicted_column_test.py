@@ -13,8 +13,8 @@ JOB = [*TINY, "--steps", 2]
 
 
 class PredictedColumn(ProgramTest):
-    def compare(self, *arguments, out="table", program="psring", status=0):
-        result = self.run_program(program, "compare", *JOB, "--out", out, *arguments)
+    def compare(self, *arguments, out="table", program="psring", status=0, job=JOB):
+        result = self.run_program(program, "compare", *job, "--out", out, *arguments)
         self.assertEqual((result.status, result.err), (status, ""), result)
         rows = json.loads((self.folder / out / "compare.json").read_text())["rows"]
         return result.out, {row["strategy"]: row for row in rows}
@@ -78,6 +78,17 @@ class PredictedColumn(ProgramTest):
         self.assertRegex(out, r"no prediction of ps: ")
         self.assertRegex(out, r"\nps +— ")
         self.assertGreater(rows["ddp"]["predicted"][0]["step_s"], 0)
+
+    def test_rows_of_tables(self):
+        """Nothing but the rows' width differs: four times as many bytes of rows go through the cards."""
+        steps = {}
+        for width in (16, 64):
+            job = ["--model", f"dlrm:dense=4,features=8,dim={width},bottom={width}", "--data", "criteo-like:samples=2k", "--steps", 2]
+            _, rows = self.compare("--strategies", "ps,hybrid,single", "--servers", 2, "--predict-link", "10mbit,1ms", out=f"rows{width}", job=job)
+            steps[width] = {name: self.steps(row)["10mbit,1ms"] for name, row in rows.items()}
+        for strategy in ("ps", "hybrid"):
+            self.assertGreater(steps[64][strategy], 2.5 * steps[16][strategy])
+        self.assertLess(steps[64]["single"], steps[16]["ps"])
 
     def test_a_users_strategy_has_none(self):
         wrong = os.environ["PSRING_WRONG_STRATEGIES"]

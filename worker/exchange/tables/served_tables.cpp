@@ -7,6 +7,7 @@
 #include <psring/common/proc/job.h>
 #include <psring/optim/rows/old_rows.h>
 #include <psring/worker/data/key_counts.h>
+#include <psring/worker/exchange/planned.h>
 #include <psring/worker/exchange/tables/local_tables.h>
 #include <psring/worker/exchange/tables/row_cache.h>
 #include <psring/worker/exchange/tables/table_batch.h>
@@ -180,6 +181,37 @@ std::optional<std::uint64_t> answer_bytes(const Plan& plan, TableId table, const
   return far * (1 + layout.lookahead) * optim::answer_bytes(layout, is_exact(plan));
 }
 
+/// Payload between a worker and a server.
+struct RowPayload {
+  std::uint64_t asked = 0;     ///< keys
+  std::uint64_t answered = 0;  ///< rows
+  std::uint64_t pushed = 0;    ///< gradients of rows
+};
+
+RowPayload payload_of(const TableLayout& layout, const optim::TableRule& rule, const KeyCounts::Moved& keys) {
+  return {.asked = keys.asked * optim::key_bytes(rule.rows.counts()) + keys.cached_bytes,
+          .answered = (keys.asked - keys.cached) * layout.row_bytes() + keys.mark_bytes,
+          .pushed = keys.trained * rule.gradient_bytes(layout)};
+}
+
+RowTraffic mean_traffic(const Plan& plan, TableId table, const KeyCounts& counts) {
+  const TableLayout& layout = plan.layout.tables[table];
+  RowTraffic mean{.pieces = layout.pieces, .in_parts = is_exact(plan) && layout.lookahead > 0};
+  const auto all = static_cast<double>(plan.workers * counts.owners() * std::max<std::uint64_t>(1, counts.steps()));
+  const auto add = [&](double& to, std::uint64_t bytes) { to += static_cast<double>(bytes) / all; };
+  for (std::size_t worker = 0; worker < plan.workers; ++worker)
+    for (std::size_t server = 0; server < counts.owners(); ++server) {
+      const KeyCounts::Moved& keys = counts.moved(table, worker, server);
+      const RowPayload payload = payload_of(layout, plan.rows.rules->of(layout.name), keys);
+      add(mean.frames, keys.frames);
+      add(mean.key_bytes, payload.asked);
+      add(mean.row_bytes, payload.answered);
+      add(mean.early_bytes, keys.early * layout.row_bytes() + keys.mark_bytes);
+      add(mean.gradient_bytes, payload.pushed);
+    }
+  return mean;
+}
+
 }  // namespace
 
 void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
@@ -200,13 +232,12 @@ void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
     const TableLayout& layout = plan_.layout.tables[table];
     const optim::TableRule& rule = plan_.rows.rules->of(layout.name);
     const bool counted = rule.rows.counts();
+    sum.rows.push_back(mean_traffic(plan_, table, counts));
     for (std::size_t worker = 0; worker < plan_.workers; ++worker)
       for (std::size_t server = 0; server < counts.owners(); ++server) {
         if (plan_.job.server_in(worker) == server) continue;  // within a process nothing is sent
-        const KeyCounts::Moved keys = counts.moved(table, worker, server);
-        const std::uint64_t sent =
-            keys.asked * optim::key_bytes(counted) + keys.cached_bytes + keys.trained * rule.gradient_bytes(layout);
-        const std::uint64_t answered = (keys.asked - keys.cached) * layout.row_bytes() + keys.mark_bytes;
+        const auto [asked, answered, pushed] = payload_of(layout, rule, counts.moved(table, worker, server));
+        const std::uint64_t sent = asked + pushed;
         if (worker == plan_.data_rank.value) {
           sum.run_sends += sent;
           sum.run_receives += answered;
@@ -247,6 +278,7 @@ void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
 }  // namespace
 
 std::unique_ptr<Tables> make_served_tables(const Plan& plan, const World& world, bool opens) {
+  if (Planned* device = planned(world.device)) return device->make_tables();
   return std::make_unique<ServedTables>(plan, world, opens);
 }
 
