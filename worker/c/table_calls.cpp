@@ -39,7 +39,7 @@ psring::TableLayout layout_of(const psring_table_options& options) {
 
 /// Calls `body` with the tables of the job.
 template <class Body>
-psring_status on(psring_job* job, const char* function, Body body) {
+psring_status on_tables(psring_job* job, const char* function, Body body) {
   return guarded([&] {
     if (job == nullptr) fail(ErrorKind::usage, "{}: job is null", function);
     job->job->require_member();
@@ -104,7 +104,7 @@ psring_status psring_table_open(psring_job* job, const psring_table_options* opt
 }
 
 psring_status psring_table_start(psring_job* job, uint64_t* step) {
-  return on(job, "psring_table_start", [&](TableClient& tables) {
+  return on_tables(job, "psring_table_start", [&](TableClient& tables) {
     require(step, "psring_table_start: step");
     *step = tables.start();
   });
@@ -165,12 +165,13 @@ void psring_rows_free(psring_rows* rows) {
 }
 
 psring_status psring_table_wait(psring_job* job, double timeout) {
-  return on(job, "psring_table_wait",
-            [&](TableClient& tables) { return tables.wait_idle(moment_in(timeout)) ? PSRING_OK : PSRING_PENDING; });
+  return on_tables(job, "psring_table_wait", [&](TableClient& tables) {
+    return tables.wait_idle(moment_in(timeout)) ? PSRING_OK : PSRING_PENDING;
+  });
 }
 
 psring_status psring_table_end_step(psring_job* job, double lr) {
-  return on(job, "psring_table_end_step", [&](TableClient& tables) { tables.end_step(lr); });
+  return on_tables(job, "psring_table_end_step", [&](TableClient& tables) { tables.end_step(lr); });
 }
 
 psring_status psring_table_add(psring_table* table, const uint64_t* keys, size_t count, const float* gradients) {
@@ -182,7 +183,7 @@ psring_status psring_table_add(psring_table* table, const uint64_t* keys, size_t
 }
 
 psring_status psring_table_drop(psring_job* job) {
-  return on(job, "psring_table_drop", [&](TableClient& tables) { tables.drop(); });
+  return on_tables(job, "psring_table_drop", [&](TableClient& tables) { tables.drop(); });
 }
 
 psring_status psring_table_assign(psring_table* table, const uint64_t* keys, size_t count, const float* values) {
@@ -204,14 +205,14 @@ psring_status psring_table_list(psring_table* table, uint64_t* cursor, size_t mo
 }
 
 psring_status psring_table_moved(psring_job* job, uint64_t* sent, uint64_t* received) {
-  return on(job, "psring_table_moved", [&](TableClient& tables) {
+  return on_tables(job, "psring_table_moved", [&](TableClient& tables) {
     require("psring_table_moved", {{sent, "sent"}, {received, "received"}});
     write_moved(tables.moved(), sent, received);
   });
 }
 
 psring_status psring_table_predict(psring_job* job, uint64_t* sent, uint64_t* received) {
-  return on(job, "psring_table_predict", [&](TableClient& tables) {
+  return on_tables(job, "psring_table_predict", [&](TableClient& tables) {
     require("psring_table_predict", {{sent, "sent"}, {received, "received"}});
     write_moved(tables.predicted(), sent, received);
   });
