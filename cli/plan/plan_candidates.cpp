@@ -116,7 +116,7 @@ PlanRow make_row(const PlanInput& input, const std::shared_ptr<const worker::Str
   PlanRow row{.kind = kind, .choice = choice};
   row.job = job_of(input, word, *kind, choice, row.left_out);
   row.label = label_of(row.job, *kind, choice);
-  row.series = series_of(row.job, *kind, choice);
+  row.series = series_of(row.job, choice);
   row.inexact = changes_numerics(choice);
   return row;
 }

@@ -154,7 +154,7 @@ std::string label_of(const JobOptions& job, const worker::StrategyKind& kind, co
          suffix(choice, false);
 }
 
-std::vector<std::string> series_of(const JobOptions& job, const worker::StrategyKind& kind, const PlanChoice& choice) {
+std::vector<std::string> series_of(const JobOptions& job, const PlanChoice& choice) {
   PlanChoice named = choice;
   if (named.options.contains("shard-group")) named.options["shard-group"] = "host";  // the plan's groups are hosts
   const std::string end = suffix(named, true);

@@ -40,6 +40,6 @@ std::string servers_text(const JobOptions& job);
 std::string label_of(const JobOptions& job, const worker::StrategyKind& kind, const PlanChoice& choice);
 /// The curves of a sweep that the row is a point of: "ps s=1", and "ps s=hosts" if there is one host. Options that
 /// only tune (bucket, prefetch, micro-batches) are not part of a name.
-std::vector<std::string> series_of(const JobOptions& job, const worker::StrategyKind& kind, const PlanChoice& choice);
+std::vector<std::string> series_of(const JobOptions& job, const PlanChoice& choice);
 
 }  // namespace psring::cli
