@@ -115,8 +115,8 @@ class SkipGram final : public Dataset {
   }
 
  private:
-  /// Adds the samples of a sentence. A later draw adds the sentence again, with other windows, and with other negatives,
-  /// because these depend on the sample's number.
+  /// Adds the samples of a sentence. A later draw adds the sentence again, with other windows, and with other
+  /// negatives, because these depend on the sample's number.
   void add(const std::vector<std::uint32_t>& sentence, const CounterRng& windows) {
     for (std::size_t i = 0; i < sentence.size(); ++i) {
       const std::size_t width = 1 + windows.bits(words_.size()) % options_.window;
