@@ -33,13 +33,14 @@ FetchedRows::FetchedRows(std::size_t table, const TableLayout& layout, std::uint
       type_(layout.type),
       count_(keys.size()),
       memory_(memory),
+      arena_(arena),
       keys_(std::max(keys.size_bytes(), kLeast), Category::communication, memory, &arena),
       rows_(std::max(count_ * layout.row_bytes(), kLeast), Category::parameters, memory, &arena),
       places_(places.begin(), places.end()),
       touched_(count_) {
   std::ranges::copy(keys, keys_.as<std::uint64_t>().begin());
   if (type_ != DType::f32)
-    wide_ = Buffer(std::max(count_ * width_ * sizeof(float), kLeast), Category::parameters, memory);
+    wide_ = Buffer(std::max(count_ * width_ * sizeof(float), kLeast), Category::parameters, memory, &arena);
 }
 
 /// Memory order: see arrived().
@@ -50,7 +51,7 @@ void FetchedRows::set_arrived() {
 
 std::span<float> FetchedRows::gradients() {
   if (gradients_.size_bytes() == 0)
-    gradients_ = Buffer(std::max(count_ * width_ * sizeof(float), kLeast), Category::gradients, memory_);
+    gradients_ = Buffer(std::max(count_ * width_ * sizeof(float), kLeast), Category::gradients, memory_, &arena_);
   return gradients_.as<float>().first(count_ * width_);
 }
 

@@ -66,6 +66,7 @@ class FetchedRows {
   const DType type_;
   const std::size_t count_;
   MemoryLedger& memory_;
+  Arena& arena_;  ///< its pages are mapped already when a buffer is made again
   Buffer keys_;
   Buffer rows_;  ///< in the type that travels
   Buffer wide_;  ///< in f32; empty if rows travel in f32

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include <psring/common/base/system/mutex.h>
@@ -212,27 +211,30 @@ void TableClient::clear() {
   }
 }
 
-/// The keys of all rows with gradients, hashed and ascending, and the sums of their gradients in the order in which
-/// their batches got the first one.
+/// The keys of all rows with gradients, and the sums of their gradients in the order in which their batches got the
+/// first one. A step mostly has one batch of each table, which needs no merging.
 TableClient::Merged TableClient::merge(std::size_t number) {
   const std::size_t width = layout_.tables[number].width;
+  const auto& graded = tables_[number].graded;
+  if (graded.size() == 1 && std::ranges::find(graded.front()->touched_, 0) == graded.front()->touched_.end())
+    return {graded.front()->keys(), graded.front()->gradients()};
   std::vector<std::uint64_t> all;
-  for (const auto& rows : tables_[number].graded)
+  for (const auto& rows : graded)
     for (std::size_t row = 0; row < rows->size(); ++row)
       if (rows->touched_[row] != 0) all.push_back(rows->keys()[row]);
-  Merged merged{std::vector<std::uint64_t>(all.size()), {}};
+  std::vector<std::uint64_t> keys(all.size());
   std::vector<std::uint32_t> places(all.size());
-  merged.keys.resize(unique(all.size()).find(all, merged.keys, places));
-  merged.gradients.resize(merged.keys.size() * width);
+  keys.resize(unique(all.size()).find(all, keys, places));
+  std::vector<float> sums(keys.size() * width);
   std::size_t at = 0;
-  for (const auto& rows : tables_[number].graded)
+  for (const auto& rows : graded)
     for (std::size_t row = 0; row < rows->size(); ++row) {
       if (rows->touched_[row] == 0) continue;
-      float* const into = merged.gradients.data() + places[at++] * width;
+      float* const into = sums.data() + places[at++] * width;
       const float* const from = rows->gradients().data() + row * width;
       for (std::size_t i = 0; i < width; ++i) into[i] += from[i];
     }
-  return merged;
+  return {keys, sums, {std::move(keys), std::move(sums)}};
 }
 
 bool TableClient::idle() {
@@ -287,21 +289,17 @@ void TableClient::assign(std::size_t number, std::span<const std::uint64_t> keys
   if (keys.size() > layout.most_keys)
     fail(ErrorKind::usage, "{} keys of table '{}', at most most_keys = {} at once", keys.size(), layout.name,
          layout.most_keys);
-  std::vector<std::size_t> order(keys.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::sort(order, {}, [&](std::size_t i) { return optim::mix64(keys[i]); });
-  Merged sorted;
-  for (const std::size_t i : order) {
-    const std::uint64_t hashed = optim::mix64(keys[i]);
-    if (!sorted.keys.empty() && sorted.keys.back() == hashed)
+  const auto rows = make_rows(number, keys, 0);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto place = static_cast<std::size_t>(rows->places()[i]);
+    if (std::exchange(rows->touched_[place], 1) != 0)
       fail(ErrorKind::usage, "key {} of table '{}' is given twice", keys[i], layout.name);
-    sorted.keys.push_back(hashed);
-    const std::span<const float> row = values.subspan(i * layout.width, layout.width);
-    sorted.gradients.insert(sorted.gradients.end(), row.begin(), row.end());
+    std::ranges::copy(values.subspan(i * layout.width, layout.width),
+                      rows->gradients().subspan(place * layout.width).begin());
   }
-  const std::vector<RowFrame> frames = cut_rows(layout, layout_.owners, sorted.keys);
+  const std::vector<RowFrame> frames = cut_rows(layout, layout_.owners, rows->keys());
   Payloads payloads =
-      make_payloads(frames, sorted.keys, sorted.gradients, layout.width, DType::f32, member_.memory(), arena_);
+      make_payloads(frames, rows->keys(), rows->gradients(), layout.width, DType::f32, member_.memory(), arena_);
   servers_->locked([&] {
     if (!idle()) fail(ErrorKind::usage, "rows get values before the step before has ended: wait for that first");
     rows_->assign(number, frames, payloads.parts);

@@ -82,10 +82,14 @@ class TableClient {
     bool listed = false;                               ///< the last list has ended
     std::atomic<bool> listing{false};                  ///< a call of `list` is under way
   };
-  /// Keys that were merged, with their gradients.
+  /// Different keys, hashed and ascending, with their gradients. They lie in `memory`, or in the rows of a batch.
   struct Merged {
-    std::vector<std::uint64_t> keys;
-    std::vector<float> gradients;
+    std::span<const std::uint64_t> keys;
+    std::span<const float> gradients;
+    struct {
+      std::vector<std::uint64_t> keys;
+      std::vector<float> gradients;
+    } memory = {};
   };
 
   void check_started() const;
