@@ -38,6 +38,14 @@ void RecordMemory::book(std::size_t bytes) {
   ledger_.book(Category::optimizer, booked_ - after);
 }
 
+/// Touches the steps that follow what is booked.
+void RecordMemory::touch_ahead() {
+  const std::size_t ahead = std::min(booked_ / 8 / kStepBytes * kStepBytes, kMostAhead);
+  const Range more{std::max(reached_, booked_), std::min(booked_ + ahead, memory_.size())};
+  reached_ = std::max(more.begin, more.end);
+  if (more.begin < more.end) ahead_.touch(memory_.bytes().subspan(more.begin, more.size()));
+}
+
 std::uint32_t RecordMemory::add() {
   if (free_ > 0) {
     const std::uint32_t row = next_free_;
@@ -48,7 +56,10 @@ std::uint32_t RecordMemory::add() {
   }
   if ((rows_ + 1) * stride_ > memory_.size() || rows_ + 1 == std::numeric_limits<std::uint32_t>::max())
     fail(ErrorKind::data, "a table with {} rows of {} bytes fills the memory of this host", rows_, stride_);
-  if (const std::size_t bytes = sizes_.booked_bytes(rows_ + 1); bytes != booked_) book(bytes);
+  if (const std::size_t bytes = sizes_.booked_bytes(rows_ + 1); bytes != booked_) {
+    book(bytes);
+    touch_ahead();
+  }
   return static_cast<std::uint32_t>(rows_++);
 }
 

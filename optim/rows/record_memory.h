@@ -6,6 +6,7 @@
 
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/device/mapping.h>
+#include <psring/common/device/pages_ahead.h>
 
 namespace psring::optim {
 
@@ -19,10 +20,12 @@ struct RecordHeader {
 static_assert(sizeof(RecordHeader) == 16);
 
 /// Records of one size, numbered from 0, in one sparse mapping with huge pages advised. Memory is booked in steps of
-/// 2 MiB: the values' share as parameters, the rest as optimizer state.
+/// 2 MiB: the values' share as parameters, the rest as optimizer state. Pages for the next records are touched ahead:
+/// an eighth of what is booked, and 8 MiB at most.
 class RecordMemory {
  public:
   static constexpr std::size_t kStepBytes = std::size_t{2} << 20;
+  static constexpr std::size_t kMostAhead = 4 * kStepBytes;
 
   /// The sizes of a record, and what `rows` of them book.
   struct Sizes {
@@ -78,15 +81,18 @@ class RecordMemory {
  private:
   std::byte* at(std::uint32_t row) const { return memory_.data() + row * stride_; }
   void book(std::size_t bytes);
+  void touch_ahead();
 
   const Sizes sizes_;
   const std::size_t stride_;
   MemoryLedger& ledger_;
   Mapping memory_;
+  PagesAhead ahead_;  ///< ends before the mapping does
   std::size_t rows_ = 0;
   std::size_t free_ = 0;
   std::uint32_t next_free_ = 0;  ///< a free record's key is the number of the next one
   std::size_t booked_ = 0;
+  std::size_t reached_ = 0;  ///< bytes that are booked, or are touched ahead
 };
 
 }  // namespace psring::optim

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <new>
 
 #include <psring/common/base/range.h>
@@ -8,6 +9,7 @@ namespace psring::optim {
 namespace {
 
 constexpr std::size_t kLine = 64;
+constexpr std::size_t kAhead = 2;  ///< blocks that are touched ahead
 /// Smaller blocks come from the heap: all blocks of their size would not fill a few huge pages.
 constexpr std::size_t kLeastMapped = std::size_t{8} << 10;
 
@@ -20,6 +22,10 @@ std::byte* SlotMemory::allocate(std::size_t bytes) {
   if (blocks.returned.empty()) {
     check(blocks.reached < most_blocks_, "more than {} blocks of {} bytes", most_blocks_, block);
     blocks.returned.push_back(blocks.memory.data() + blocks.reached++ * block);
+    const std::size_t ahead = std::min(blocks.reached + kAhead, most_blocks_);
+    const std::size_t begin = std::max(blocks.touched, blocks.reached);
+    if (begin < ahead) ahead_.touch(blocks.memory.bytes().subspan(begin * block, (ahead - begin) * block));
+    blocks.touched = std::max(begin, ahead);
   }
   ++blocks.used;
   std::byte* const memory = blocks.returned.back();
@@ -33,6 +39,7 @@ void SlotMemory::free(std::byte* memory, std::size_t bytes) {
   const auto found = sizes_.find(block);
   Blocks& blocks = found->second;
   if (--blocks.used == 0) {
+    ahead_.forget(blocks.memory.bytes());
     sizes_.erase(found);
     return;
   }
