@@ -130,6 +130,14 @@ class Tables(ProgramTest):
         self.assertEqual(len(re.findall(" = ", table)), 6, result.out)
         self.assertNotIn("✗", table)
 
+    def test_no_wait_is_predicted_of_dense_parameters_alone(self):
+        job = ["--workers", 2, *JOB, "--link", "1gbit"]
+        self.assert_done(self.train("--strategy", "hybrid", *job, "--out", "hybrid"))
+        self.assertNotIn("predicted_exposed_comm_s", self.summary("hybrid"))
+        dense = self.train("--strategy", "ddp", "--workers", 2, "--steps", 4, "--link", "1gbit", "--out", "ddp")
+        self.assert_done(dense)
+        self.assertIn("predicted_exposed_comm_s", self.summary("ddp"))
+
     def test_rows_without_waiting(self):
         """Bytes are as predicted, lag is within the bound, and the model learns about as well as under bsp."""
         job = ["--model", "dlrm:dense=4,features=6,dim=8,bottom=16-8,top=16-1", "--data", "criteo-like:samples=20k", "--global-batch", 64,

@@ -215,6 +215,7 @@ RowTraffic mean_traffic(const Plan& plan, TableId table, const KeyCounts& counts
 }  // namespace
 
 void ServedTables::predict(const KeyCounts& counts, Prediction& sum) const {
+  sum.exposed_s.reset();  // of the dense parameters alone: a step waits for rows, too
   sum.worker_sends = sum.worker_sends.value_or(0);
   sum.worker_receives = sum.worker_receives.value_or(0);
   sum.server_sends = sum.server_sends.value_or(0);
