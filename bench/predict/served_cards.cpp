@@ -44,7 +44,7 @@ std::size_t ServedCards::window_bytes(std::size_t from, std::size_t to) const {
 double ServedCards::bytes_of(const Flight& flight) const {
   const double bytes = flight.frame.bytes + kHeaderBytes * flight.frame.headers;
   const bool to_server = places_.is_worker(flight.from);
-  if (flight.frame.kind == ServedFrame::Kind::transfer) return bytes / places_.stands_for(flight.to);
+  if (flight.frame.header.type == net::FrameType::message) return bytes / places_.stands_for(flight.to);
   return bytes *
          (to_server ? places_.bytes_factor(flight.from, flight.to) : places_.bytes_factor(flight.to, flight.from));
 }
@@ -66,9 +66,7 @@ double ServedCards::occupy(Processors& processors, double now, double nanosecond
   return processors.free_ns;
 }
 
-void ServedCards::send(const ServedFrame& frame, bool to_server, double now) {
-  const bool to_worker = frame.kind == ServedFrame::Kind::transfer;
-  const std::size_t server = to_worker ? frame.server : places_.place_of_server(frame.server);
+void ServedCards::send(const ServedFrame& frame, double now) {
   std::uint32_t index = static_cast<std::uint32_t>(flights_.size());
   if (unused_.empty()) {
     flights_.emplace_back();
@@ -77,7 +75,7 @@ void ServedCards::send(const ServedFrame& frame, bool to_server, double now) {
     unused_.pop_back();
   }
   Flight& flight = flights_[index];
-  flight = {.frame = frame, .from = to_server ? frame.worker : server, .to = to_server ? server : frame.worker};
+  flight = {.frame = frame, .from = places_.place_of(frame.header.sender()), .to = places_.place_of(frame.to)};
   if (places_.process_of(flight.from) == places_.process_of(flight.to)) return add(What::handles, index, now);
   in_flight(flight) += frame.bytes;
   Stream& stream = streams_[stream_of(flight)];

@@ -14,18 +14,12 @@
 
 namespace psring::bench {
 
-/// A message between a worker and a server.
+/// A message between a worker and a server, or (`message`) between two workers.
 struct ServedFrame {
-  enum class Kind : std::uint8_t { push, pull, acknowledgement, values, early_values, transfer };
-  Kind kind = Kind::push;
-  bool pulls = false;  ///< a push: it asks for the values after its step, too
-  std::uint32_t worker = 0;
-  std::uint32_t server = 0;  ///< of a transfer: the worker that receives it
-  std::uint32_t piece = 0;
-  std::uint32_t micro = 0;
-  std::uint32_t version = 0;  ///< that a pull asks for
-  double bytes = 0;           ///< payload
-  double headers = 1;         ///< the number of frames that carry it
+  net::FrameHeader header;
+  net::Peer to;
+  double bytes = 0;    ///< payload
+  double headers = 1;  ///< the number of frames that carry it
 };
 
 /// Network cards and processors of all places, and the order of all that happens, in virtual time. A card in order
@@ -53,7 +47,7 @@ class ServedCards {
   /// `seed`: orders the events of one moment.
   ServedCards(const TimedJob& job, const ServedPlaces& places, std::uint64_t seed);
 
-  void send(const ServedFrame& frame, bool to_server, double now);
+  void send(const ServedFrame& frame, double now);
   /// Has the caller called at that time, with the caller's number.
   void call(std::uint32_t number, double at_ns) { add(What::other, number, at_ns); }
   /// Draws a number in [0, 1).
@@ -63,9 +57,7 @@ class ServedCards {
   Event next();
   /// The place from which a frame leaves.
   std::size_t sender(std::uint32_t index) const { return flights_[index].from; }
-  std::size_t receiver(std::uint32_t index) const { return flights_[index].to; }
-  std::size_t places() const { return places_.count(); }
-  std::size_t place_of_server(std::size_t server) const { return places_.place_of_server(server); }
+  bool has_left(std::uint32_t index) const { return flights_[index].left <= 0; }
   /// Payload of one of the processes that `from` stands for to one of those of `to`, which waits for the card.
   std::size_t in_flight_bytes(std::size_t from, std::size_t to) const {
     return static_cast<std::size_t>(in_flight_bytes_[from * places_.count() + to]);

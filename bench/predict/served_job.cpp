@@ -5,16 +5,16 @@
 
 #include <psring/bench/predict/served_cards.h>
 #include <psring/bench/predict/served_job.h>
-#include <psring/bench/predict/served_outbox.h>
 #include <psring/bench/predict/served_pieces.h>
 #include <psring/bench/predict/served_state.h>
 #include <psring/bench/predict/served_transfers.h>
+#include <psring/bench/predict/served_transport.h>
 #include <psring/common/base/consistency.h>
 
 namespace psring::bench {
 namespace {
 
-using Kind = ServedFrame::Kind;
+using net::FrameType;
 using Action = WorkerAction::Kind;
 
 constexpr std::uint32_t kFirstSteps = 3;  // until the queues are as they stay
@@ -30,9 +30,8 @@ class ServedJob {
   TimedPeriod play();
 
  private:
-  bool standalone(std::size_t server) const { return server < places_.standalone(); }
   const ServedPiece& piece_of(std::size_t server, std::size_t piece) const {
-    return pieces_.of(standalone(server))[piece];
+    return pieces_.of(places_.is_standalone(server))[piece];
   }
   /// With --local-reduce one worker of a host pushes for all.
   bool pushes(std::size_t worker) const {
@@ -48,12 +47,14 @@ class ServedJob {
   void begin_count();
   void end_count();
   void advance(std::uint32_t worker, double now);
-  void refill(std::size_t place, std::size_t to, double now);
+  void refill(std::size_t place, double now);
   void send_unit(std::uint32_t worker, const WorkerAction& action, double now);
   void take(std::uint32_t index, double now);
-  void answer(std::uint32_t server, std::size_t piece, std::uint32_t worker, Kind kind, double bytes);
-  void serve(std::uint32_t server, const ServedFrame& frame, double now);
-  double take_push(std::uint32_t server, const ServedFrame& push);
+  void answer(std::uint32_t server, std::size_t piece, std::uint32_t worker, FrameType type) {
+    servers_[server].answers.push_back({{net::Role::worker, worker}, type, piece});
+  }
+  void serve(std::uint32_t server, const net::FrameHeader& frame, double now);
+  double take_push(std::uint32_t server, const net::FrameHeader& push);
   void update(std::uint32_t server, std::size_t piece);
   void answer_pulls(std::uint32_t server, std::size_t piece);
   void begin_work(std::uint32_t server, double seconds, double now);
@@ -69,7 +70,7 @@ class ServedJob {
   ServedCards cards_;
   ServedTransfers transfers_;
   std::uint32_t transfers_done_ = 0;
-  std::vector<ServedOutbox> outboxes_;  ///< by place
+  std::vector<ServedTransport> links_;  ///< by place
   /// ssp, asp: pulls are answered with the values of the moment. Workers are alike: ssp's bound holds nobody up.
   const bool each_push_updates_;
   const bool each_push_updates_rows_;
@@ -90,19 +91,21 @@ ServedJob::ServedJob(const TimedJob& job, const std::vector<WorkerAction>& step,
       places_(places),
       cards_(job, places_, seed),
       transfers_(job, places_),
-      outboxes_(make_served_outboxes(job, places_, cards_)),
       each_push_updates_(parse_consistency(job.job.consistency).each_push_updates),
       each_push_updates_rows_(parse_consistency(job.job.row_consistency()).each_push_updates),
       workers_(places_.workers(), ServedWorker(job.work.layout.units.size() + job.work.rows.size())),
       servers_(places_.servers()),
       ends_(kSteps, 0) {
+  const auto link = [&](net::Peer self) { links_.emplace_back(job, places_, pieces_, cards_, self); };
+  for (std::uint32_t worker = 0; worker < workers_.size(); ++worker) link({net::Role::worker, worker});
+  for (std::uint32_t server = 0; server < servers_.size(); ++server) link({net::Role::server, server});
   for (std::size_t worker = 0; worker < workers_.size(); ++worker) pushers_ += pushes(worker) ? 1 : 0;
   for (const WorkerAction& action : step)
     if (action.kind == Action::push) micros_ = std::max(micros_, action.micro + 1);
   for (std::size_t server = 0; server < servers_.size(); ++server) {
-    servers_[server].pieces.resize(pieces_.of(standalone(server)).size());
+    servers_[server].pieces.resize(pieces_.of(places_.is_standalone(server)).size());
     for (HeldPiece& piece : servers_[server].pieces) piece.pushes.resize(micros_);
-    for (const ServedPiece& piece : pieces_.of(standalone(server)))
+    for (const ServedPiece& piece : pieces_.of(places_.is_standalone(server)))
       incomplete_ += piece.trained && !piece.has_rows ? 1 : 0;
   }
 }
@@ -116,7 +119,7 @@ TimedPeriod ServedJob::play() {
   while (!cards_.idle()) {
     const ServedCards::Event event = cards_.next();
     if (event.what == ServedCards::What::departs) {
-      refill(cards_.sender(event.index), cards_.receiver(event.index), event.at_ns);
+      if (cards_.has_left(event.index)) refill(cards_.sender(event.index), event.at_ns);
     } else if (event.what == ServedCards::What::handles) {
       take(event.index, event.at_ns);
     } else if (event.index < workers) {
@@ -155,13 +158,12 @@ void ServedJob::advance(std::uint32_t worker, double now) {
       }
       self.waits = !self.has(action, transfers_done_);
       if (self.waits && self.in_collective(actions_)) return;
-      if (self.waits) return outboxes_[worker].flush(now);
-      if (action.kind == Action::transfer)
-        cards_.send(transfers_.begin(worker, self.transfers++, *action.legs), true, now);
+      if (self.waits) return links_[worker].flush(now);
+      if (action.kind == Action::transfer) cards_.send(transfers_.begin(worker, self.transfers++, *action.legs), now);
       send_unit(worker, action, now);
     }
     self.next = 0;
-    if (job_.kind.servers) outboxes_[worker].flush(now);
+    if (job_.kind.servers) links_[worker].flush(now);
     ends_[self.step] = std::max(ends_[self.step], now);
     if (worker == 0 && self.step + 1 == kFirstSteps) begin_count();
     if (worker == 0 && self.step + 1 == kFirstSteps + kMeasured) end_count();
@@ -182,12 +184,11 @@ void ServedJob::end_count() {
 }
 
 /// A frame has left: there may be room for more. A worker looks when it waits, a server when it does not work.
-void ServedJob::refill(std::size_t place, std::size_t to, double now) {
-  outboxes_[place].left(to);
+void ServedJob::refill(std::size_t place, double now) {
   if (places_.is_worker(place) ? !workers_[place].waits || workers_[place].in_collective(actions_)
                                : servers_[place - places_.workers()].busy)
     return;
-  outboxes_[place].flush(now);
+  links_[place].flush(now);
 }
 
 /// Sends the frames of a push or pull of a unit; the first ones go to another server for each worker. Those of a table
@@ -205,23 +206,20 @@ void ServedJob::send_unit(std::uint32_t worker, const WorkerAction& action, doub
   const std::vector<ServedPieces::Turn>& turns = pieces_.turns(action.unit);
   for (std::size_t i = 0; i < turns.size() * all; ++i) {
     const std::size_t server = of_table ? i / turns.size() : (first + i) % all;
-    const std::size_t number = turns[of_table ? i % turns.size() : i / all].piece(standalone(server));
+    const std::size_t number = turns[of_table ? i % turns.size() : i / all].piece(places_.is_standalone(server));
     if (number == ServedPieces::Turn::kNone) continue;
     const ServedPiece& piece = piece_of(server, number);
     const std::uint32_t version = self.step + (action.pulls || action.after_update ? 1 : 0);
-    outboxes_[worker].add({.kind = push ? Kind::push : Kind::pull,
-                           .pulls = push && pull,
-                           .worker = worker,
-                           .server = static_cast<std::uint32_t>(server),
-                           .piece = static_cast<std::uint32_t>(number),
-                           .micro = static_cast<std::uint32_t>(action.micro),
-                           .version = piece.trained ? version : 0,
-                           .bytes = push ? piece.pushed_bytes : piece.asked_bytes,
-                           .headers = piece.frames},
-                          action.unit);
+    links_[worker].add({net::Role::server, static_cast<std::uint32_t>(server)},
+                       {.type = !push  ? FrameType::pull
+                                : pull ? FrameType::push_pull
+                                       : FrameType::push,
+                        .micro = static_cast<std::uint32_t>(action.micro),
+                        .begin = number,
+                        .version = piece.trained ? version : 0});
     ++count;
   }
-  outboxes_[worker].flush(now);
+  links_[worker].flush(now);
   if (pull) self.values_missing[action.unit] += self.values_asked[action.unit] = count;
   if (push && !pull) self.pushes_missing[action.unit] = count;
 }
@@ -229,20 +227,19 @@ void ServedJob::send_unit(std::uint32_t worker, const WorkerAction& action, doub
 void ServedJob::take(std::uint32_t index, double now) {
   const ServedFrame frame = cards_.frame(index);
   cards_.drop(index);
-  if (frame.kind == Kind::push || frame.kind == Kind::pull) {
-    ServedServer& server = servers_[frame.server];
-    return server.busy ? server.inbox.push_back(frame) : serve(frame.server, frame, now);
+  if (frame.to.role == net::Role::server) {
+    ServedServer& server = servers_[frame.to.rank];
+    return server.busy ? server.inbox.push_back(frame.header) : serve(frame.to.rank, frame.header, now);
   }
-  if (frame.kind == Kind::early_values) return;
-  if (frame.kind == Kind::transfer) {
+  if (frame.header.type == FrameType::rows) return;
+  if (frame.header.type == FrameType::message) {
     const auto ends = static_cast<std::uint32_t>(workers_.size() + servers_.size() + 1);
     if (const auto later_s = transfers_.take(frame)) cards_.call(ends, now + ServedCards::whole_ns(*later_s));
     return;
   }
-  ServedWorker& worker = workers_[frame.worker];
-  const std::size_t unit = piece_of(frame.server, frame.piece).unit;
-  --(frame.kind == Kind::values ? worker.values_missing : worker.pushes_missing)[unit];
-  wake(frame.worker, now);
+  ServedWorker& worker = workers_[frame.to.rank];
+  --(frame.header.type == FrameType::values ? worker.values_missing : worker.pushes_missing)[frame.header.unit];
+  wake(frame.to.rank, now);
 }
 
 void ServedJob::wake(std::uint32_t worker, double now) {
@@ -252,25 +249,16 @@ void ServedJob::wake(std::uint32_t worker, double now) {
   advance(worker, now);
 }
 
-void ServedJob::answer(std::uint32_t server, std::size_t piece, std::uint32_t worker, Kind kind, double bytes) {
-  servers_[server].answers.push_back({.kind = kind,
-                                      .worker = worker,
-                                      .server = server,
-                                      .piece = static_cast<std::uint32_t>(piece),
-                                      .bytes = bytes,
-                                      .headers = piece_of(server, piece).frames});
-}
-
-void ServedJob::serve(std::uint32_t server, const ServedFrame& frame, double now) {
-  HeldPiece& piece = servers_[server].pieces[frame.piece];
-  const ServedPiece& about = piece_of(server, frame.piece);
-  if (frame.kind == Kind::pull && about.in_parts)  // the rows that the present step does not train are known
-    answer(server, frame.piece, frame.worker, Kind::early_values, about.early_bytes);
-  if (frame.kind == Kind::pull || frame.pulls) piece.waiting.push_back({frame.worker, frame.version});
-  double work = 0;
-  if (frame.kind == Kind::push) work = take_push(server, frame);
-  answer_pulls(server, frame.piece);
-  if (whole_step(about) && incomplete_ == 0 && frame.kind == Kind::push) {
+void ServedJob::serve(std::uint32_t server, const net::FrameHeader& frame, double now) {
+  HeldPiece& piece = servers_[server].pieces[frame.begin];
+  const ServedPiece& about = piece_of(server, frame.begin);
+  const bool pushes = frame.type != FrameType::pull;
+  if (!pushes && about.in_parts)  // the rows that the present step does not train are known
+    answer(server, frame.begin, frame.sender_rank, FrameType::rows);
+  if (frame.type != FrameType::push) piece.waiting.push_back({frame.sender_rank, frame.version});
+  const double work = pushes ? take_push(server, frame) : 0;
+  answer_pulls(server, frame.begin);
+  if (whole_step(about) && incomplete_ == 0 && pushes) {
     const MessageCosts& costs = job_.costs.exchange;
     const double verdict = 2 * ServedCards::whole_ns(seconds(places_.between().delay) + costs.hop_s);
     cards_.call(static_cast<std::uint32_t>(workers_.size() + servers_.size()),
@@ -280,25 +268,23 @@ void ServedJob::serve(std::uint32_t server, const ServedFrame& frame, double now
 }
 
 /// Returns the time that the server works on the push.
-double ServedJob::take_push(std::uint32_t server, const ServedFrame& push) {
-  HeldPiece& held = servers_[server].pieces[push.piece];
-  const ServedPiece& piece = piece_of(server, push.piece);
+double ServedJob::take_push(std::uint32_t server, const net::FrameHeader& push) {
+  HeldPiece& held = servers_[server].pieces[push.begin];
+  const ServedPiece& piece = piece_of(server, push.begin);
+  const bool acknowledges = push.type == FrameType::push;
   if (each_push_updates(piece)) {
-    if (!push.pulls)
-      servers_[server].answers.push_back(
-          {.kind = Kind::acknowledgement, .worker = push.worker, .server = server, .piece = push.piece});
-    update(server, push.piece);
+    if (acknowledges) answer(server, push.begin, push.sender_rank, FrameType::push_ack);
+    update(server, push.begin);
     return piece.update_s;
   }
   ++held.pushes[push.micro];
-  if (!push.pulls) held.unacknowledged.emplace_back(push.worker, push.micro);
+  if (acknowledges) held.unacknowledged.emplace_back(push.sender_rank, push.micro);
   double work = 0;
   while (held.micro < micros_ && held.pushes[held.micro] == pushers_) {
     work += piece.aggregate_s;
     std::erase_if(held.unacknowledged, [&](const auto& waiting) {
       if (waiting.second != held.micro) return false;
-      servers_[server].answers.push_back(
-          {.kind = Kind::acknowledgement, .worker = waiting.first, .server = server, .piece = push.piece});
+      answer(server, push.begin, waiting.first, FrameType::push_ack);
       return true;
     });
     ++held.micro;
@@ -310,7 +296,7 @@ double ServedJob::take_push(std::uint32_t server, const ServedFrame& push) {
     --incomplete_;
     return work;
   }
-  update(server, push.piece);
+  update(server, push.begin);
   return work + piece.update_s;
 }
 
@@ -326,7 +312,7 @@ void ServedJob::answer_pulls(std::uint32_t server, std::size_t piece) {
   const ServedPiece& about = piece_of(server, piece);
   std::erase_if(held.waiting, [&](const auto& pull) {
     if (!each_push_updates(about) && pull.second > held.version) return false;
-    answer(server, piece, pull.first, Kind::values, about.answer_bytes - (about.in_parts ? about.early_bytes : 0));
+    answer(server, piece, pull.first, FrameType::values);
     return true;
   });
 }
@@ -338,15 +324,16 @@ void ServedJob::begin_work(std::uint32_t server, double seconds, double now) {
   self.busy = true;
   self.work_s += seconds;
   const double work = ServedCards::whole_ns(seconds);
-  const double end = std::max(now + work, cards_.work(places_.place_of_server(server), now, work));
+  const double end = std::max(now + work, cards_.work(workers_.size() + server, now, work));
   cards_.call(static_cast<std::uint32_t>(workers_.size() + server), end);
 }
 
 void ServedJob::send_answers(std::uint32_t server, double now) {
-  ServedOutbox& outbox = outboxes_[places_.place_of_server(server)];
-  for (const ServedFrame& answer : servers_[server].answers) outbox.add(answer, piece_of(server, answer.piece).unit);
+  ServedTransport& link = links_[workers_.size() + server];
+  for (const ServedServer::Answer& answer : servers_[server].answers)
+    link.add(answer.to, {.type = answer.type, .begin = answer.piece});
   servers_[server].answers.clear();
-  outbox.flush(now);
+  link.flush(now);
 }
 
 void ServedJob::end_work(std::uint32_t server, double now) {
@@ -354,7 +341,7 @@ void ServedJob::end_work(std::uint32_t server, double now) {
   send_answers(server, now);
   self.busy = false;
   while (!self.busy && !self.inbox.empty()) {
-    const ServedFrame frame = self.inbox.front();
+    const net::FrameHeader frame = self.inbox.front();
     self.inbox.pop_front();
     serve(server, frame, now);
   }

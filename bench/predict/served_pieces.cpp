@@ -34,6 +34,22 @@ double coarseness(const TimedJob& job) {
 
 }  // namespace
 
+double ServedPiece::payload_bytes(net::FrameType type) const {
+  switch (type) {
+    case net::FrameType::push:
+    case net::FrameType::push_pull:
+      return pushed_bytes;
+    case net::FrameType::pull:
+      return asked_bytes;
+    case net::FrameType::values:
+      return answer_bytes - (in_parts ? early_bytes : 0);
+    case net::FrameType::rows:
+      return early_bytes;
+    default:
+      return 0;
+  }
+}
+
 ServedPieces::ServedPieces(const TimedJob& job) {
   const double coarse = coarseness(job);
   const std::size_t units = job.work.layout.units.size() + job.work.rows.size();

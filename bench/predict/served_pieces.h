@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <psring/bench/predict/served_places.h>
+#include <psring/common/net/frame.h>
 
 namespace psring::bench {
 
@@ -22,6 +23,9 @@ struct ServedPiece {
   bool in_parts = false;   ///< as a frame of their own
   double aggregate_s = 0;  ///< of a server, when a micro-batch is complete
   double update_s = 0;     ///< of a server, when the step is complete
+
+  /// Bytes that a frame about the piece carries; `rows` are the early ones.
+  double payload_bytes(net::FrameType type) const;
 };
 
 /// All pieces of standalone and of colocated servers.

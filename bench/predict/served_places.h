@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <psring/bench/predict/timed_job.h>
+#include <psring/common/net/frame.h>
 
 namespace psring::bench {
 
@@ -22,7 +23,10 @@ class ServedPlaces {
   std::size_t hosts() const { return hosts_; }
   std::size_t per_host() const { return per_host_; }
   /// Places: workers, then standalone servers, then colocated ones.
-  std::size_t place_of_server(std::size_t server) const { return workers_ + server; }
+  std::size_t place_of(net::Peer peer) const {
+    return peer.role == net::Role::worker ? peer.rank : workers_ + peer.rank;
+  }
+  bool is_standalone(std::size_t server) const { return server < standalone_; }
   bool is_worker(std::size_t place) const { return place < workers_; }
   /// The place whose process a place shares: a colocated server's is that of its worker.
   std::size_t process_of(std::size_t place) const { return process_of_[place]; }
@@ -30,7 +34,7 @@ class ServedPlaces {
   /// The number of real processes that the place stands for.
   double stands_for(std::size_t place) const;
   /// The rank of one of the real servers.
-  std::size_t rank_of(std::size_t server) const { return server < standalone_ ? 0 : first_colocated_; }
+  std::size_t rank_of(std::size_t server) const { return is_standalone(server) ? 0 : first_colocated_; }
   /// Factor by which the bytes of a simulated message between a worker and a colocated server represent real ones:
   /// with more hosts, fewer messages stay on their host.
   double bytes_factor(std::size_t worker, std::size_t server_place) const;

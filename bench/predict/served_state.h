@@ -48,11 +48,17 @@ struct HeldPiece {
 
 /// A server: takes one frame after another.
 struct ServedServer {
+  struct Answer {
+    net::Peer to;
+    net::FrameType type = net::FrameType::values;
+    std::size_t piece = 0;
+  };
+
   bool busy = false;
   double work_s = 0;  ///< in all
   std::vector<HeldPiece> pieces;
-  std::deque<ServedFrame> inbox;
-  std::vector<ServedFrame> answers;  ///< that leave once the present work is done
+  std::deque<net::FrameHeader> inbox;
+  std::vector<Answer> answers;  ///< that leave once the present work is done
 };
 
 }  // namespace psring::bench

@@ -22,16 +22,14 @@ ServedFrame ServedTransfers::begin(std::uint32_t worker, std::uint32_t number, c
       std::max(0.0, std::max(whole_s, work_s) - card_s - seconds(link.delay) - job_.costs.exchange.hop_s);
   const auto workers = static_cast<std::uint32_t>(places_.workers());
   const auto per_host = static_cast<std::uint32_t>(places_.per_host());
-  return {.kind = ServedFrame::Kind::transfer,
-          .worker = worker,
-          .server = (worker + per_host) % workers,
-          .piece = number,
+  return {.header = {.type = net::FrameType::message, .sender_rank = worker, .step = number},
+          .to = {net::Role::worker, (worker + per_host) % workers},
           .bytes = card_s * link.bits_per_second / 8 / per_host,
           .headers = 0};
 }
 
 std::optional<double> ServedTransfers::take(const ServedFrame& frame) {
-  Transfer& transfer = transfers_[frame.piece];
+  Transfer& transfer = transfers_[frame.header.step];
   return ++transfer.arrived == places_.workers() ? std::optional(transfer.later_s) : std::nullopt;
 }
 

@@ -38,17 +38,17 @@ class TurnQueue {
     if (empty()) return;
     turns_.clear();
     for (auto& [peer, frames] : waiting_) take_turn(peer, frames, has_room);
-    send_in_turn(has_room, send);
-  }
-  /// The same where other peers than these have no room. `peers`: each one once.
-  template <class Peers, class HasRoom, class Send>
-  void flush_to(const Peers& peers, HasRoom has_room, Send send) {
-    if (empty()) return;
-    turns_.clear();
-    for (const Peer& peer : peers)
-      if (const auto found = waiting_.find(peer); found != waiting_.end())
-        take_turn(found->first, found->second, has_room);
-    send_in_turn(has_room, send);
+    while (!turns_.empty()) {
+      std::pop_heap(turns_.begin(), turns_.end(), std::greater<>());
+      const Turn turn = turns_.back();
+      turns_.pop_back();
+      std::pop_heap(turn.frames->begin(), turn.frames->end(), std::greater<>());
+      const Frame frame = std::move(turn.frames->back().frame);
+      turn.frames->pop_back();
+      --count_;
+      send(*turn.peer, frame);
+      take_turn(*turn.peer, *turn.frames, has_room);
+    }
   }
 
  private:
@@ -72,20 +72,6 @@ class TurnQueue {
     const auto& [has_payload, unit, begin, arrival] = frames.front().key;
     turns_.push_back({{has_payload, unit, arrival}, &peer, &frames});
     std::push_heap(turns_.begin(), turns_.end(), std::greater<>());
-  }
-  template <class HasRoom, class Send>
-  void send_in_turn(HasRoom& has_room, Send& send) {
-    while (!turns_.empty()) {
-      std::pop_heap(turns_.begin(), turns_.end(), std::greater<>());
-      const Turn turn = turns_.back();
-      turns_.pop_back();
-      std::pop_heap(turn.frames->begin(), turn.frames->end(), std::greater<>());
-      const Frame frame = std::move(turn.frames->back().frame);
-      turn.frames->pop_back();
-      --count_;
-      send(*turn.peer, frame);
-      take_turn(*turn.peer, *turn.frames, has_room);
-    }
   }
 
   std::uint64_t arrivals_ = 0;

@@ -1,6 +1,4 @@
 #include <map>
-#include <random>
-#include <set>
 #include <string>
 
 #include <catch2/catch.hpp>
@@ -220,40 +218,4 @@ TEST_CASE("without other peers nothing waits") {
   for (std::uint32_t unit = 0; unit < 3; ++unit) outbox.add(frame(kA, FrameType::push, unit, 0, 1 << 20));
   outbox.flush(transport);  // all: they need no room on a card
   CHECK(transport.take() == Sent{"push 0@0 to 0", "push 1@0 to 0", "push 2@0 to 0"});
-}
-
-// Frames of some peers leave at random. Peers to which nothing was added, and from which nothing left, have no room.
-TEST_CASE("a flush to the peers that have room is a flush to all") {
-  using Queue = TurnQueue<int, int>;
-  for (unsigned seed = 0; seed < 50; ++seed) {
-    std::mt19937 random(seed);
-    Queue all;
-    Queue some;
-    std::map<int, int> in_flight;
-    std::set<int> changed;
-    std::vector<std::pair<int, int>> sent_to_all;
-    std::vector<std::pair<int, int>> sent_to_some;
-    for (int number = 0; number < 400; ++number) {
-      const int peer = static_cast<int>(random() % 5);
-      changed.insert(peer);
-      if (random() % 2 == 0) {
-        const Queue::Place place{random() % 4 > 0, static_cast<std::uint32_t>(random() % 3), random() % 3};
-        all.add(peer, place, number);
-        some.add(peer, place, number);
-      } else if (in_flight[peer] > 0) {
-        --in_flight[peer];
-      }
-      if (random() % 3 > 0) continue;
-      std::map<int, int> before = in_flight;
-      all.flush([&](int to) { return before[to] < 2; },
-                [&](int to, int frame) { ++before[to], sent_to_all.emplace_back(to, frame); });
-      some.flush_to(
-          changed, [&](int to) { return in_flight[to] < 2; },
-          [&](int to, int frame) { ++in_flight[to], sent_to_some.emplace_back(to, frame); });
-      changed.clear();
-      REQUIRE(sent_to_some == sent_to_all);
-      REQUIRE(some.empty() == all.empty());
-    }
-    REQUIRE(sent_to_all.size() > 100);
-  }
 }
