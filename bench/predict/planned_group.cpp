@@ -150,7 +150,7 @@ Legs PlannedGroup::low_rank_legs(const ring::Vector& gradients) const {
 Wire PlannedGroup::between(double sums, std::size_t columns) const {
   constexpr std::size_t kMostSenders = 16;  // of more workers, several send as one
   const MessageCosts& costs = job_.costs.collective;
-  const std::size_t lanes = job_.stations.lanes();
+  const std::size_t lanes = clock_.lanes();
   const std::size_t workers = lanes > 1 ? 1 : job_.mesh.workers_per_host / per_host_ * columns;
   const std::size_t senders = std::min(workers, kMostSenders);
   Wire wire(shared(job_.mesh.between, static_cast<double>(workers) / static_cast<double>(senders)), costs.hop_s,
@@ -174,7 +174,7 @@ void PlannedGroup::add(std::vector<Leg>& legs, StepStation station, const Collec
   // The other groups of the same workers' hosts do the same at the same time.
   const double groups = static_cast<double>(job_.mesh.workers()) / members();
   const double columns = station == StepStation::within ? static_cast<double>(hosts_) : static_cast<double>(per_host_);
-  const double every = work * groups * columns / static_cast<double>(job_.stations.lanes());
+  const double every = work * groups * columns / static_cast<double>(clock_.lanes());
   if (job_.costs.one_host && job_.mesh.workers_per_host == 1 && time.frames)
     legs.back().work = job_.shared_work(every);
   else
@@ -188,7 +188,7 @@ void PlannedGroup::add_within(std::vector<Leg>& legs, std::span<const double> un
   ring::Tuning::Row direct = tuning_.pick(per_host_, static_cast<std::size_t>(bytes));
   direct.algorithm = ring::Algorithm::exchange;
   Wire wire(job_.mesh.within, job_.costs.within_hop_s, job_.costs.copy_s_per_byte);
-  wire.lanes = job_.stations.lanes();
+  wire.lanes = clock_.lanes();
   const std::size_t first = legs.size();
   add(legs, StepStation::within, scatter_time(wire, per_host_, units, direct), sums);
   legs[first].lanes = {.size = per_host_,

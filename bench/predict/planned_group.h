@@ -49,10 +49,9 @@ class PlannedClock final : public Clock {
   Stations::Ticket submit(const Legs& legs) {
     return list_ != nullptr ? list_->begin(*this, legs) : stations_.submit(now_, legs);
   }
-
- private:
   std::size_t lanes() const { return stations_.lanes(); }
 
+ private:
   Stations& stations_;
   TransferList* const list_;
   mutable Moments now_;

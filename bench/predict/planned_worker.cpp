@@ -186,11 +186,11 @@ std::vector<worker::SharedTensor> shared_tensors(const Workload& work) {
 }  // namespace
 
 struct PlannedWorker::State {
-  State(const TimedJob& of, std::size_t stage, const ComputePace& pace, const PlannedLinks& links)
+  State(const TimedJob& of, std::size_t stage, const ComputePace& pace, Stations& stations, const PlannedLinks& links)
       : job(of),
         plain(planned_job(job.job)),
         rank(stage * plain.tensor),
-        clock(job.stations, links.transfers),
+        clock(stations, links.transfers),
         device(job, clock, links),
         units(job.work.layout.units.size()),
         rule(job.costs.state_values),
@@ -255,8 +255,9 @@ struct PlannedWorker::State {
   std::uint64_t next_rows = 0;  ///< the step whose rows are asked for next
 };
 
-PlannedWorker::PlannedWorker(const TimedJob& job, std::size_t stage, const ComputePace& pace, const PlannedLinks& links)
-    : state_(std::make_unique<State>(job, stage, pace, links)) {}
+PlannedWorker::PlannedWorker(const TimedJob& job, std::size_t stage, const ComputePace& pace, Stations& stations,
+                             const PlannedLinks& links)
+    : state_(std::make_unique<State>(job, stage, pace, stations, links)) {}
 
 PlannedWorker::~PlannedWorker() = default;
 

@@ -10,12 +10,6 @@
 
 namespace psring::bench {
 
-/// Time of computing: `factor` times that of the workload, and `more_s` in each pass of a layer.
-struct ComputePace {
-  double factor = 1;
-  double more_s = 0;
-};
-
 /// Makes the links of a planned worker.
 struct PlannedLinks {
   std::function<std::unique_ptr<worker::ServerLink>(PlannedClock&)> make_link = {};  ///< to servers
@@ -28,8 +22,9 @@ struct PlannedLinks {
 /// stage, which act alike.
 class PlannedWorker {
  public:
-  /// `stage`: of the pipeline. REQUIRES: the job outlives the worker.
-  PlannedWorker(const TimedJob& job, std::size_t stage, const ComputePace& pace, const PlannedLinks& links = {});
+  /// `stage`: of the pipeline. REQUIRES: the job's parts and the stations outlive the worker.
+  PlannedWorker(const TimedJob& job, std::size_t stage, const ComputePace& pace, Stations& stations,
+                const PlannedLinks& links = {});
   ~PlannedWorker();
 
   PlannedClock& clock();

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include <psring/bench/predict/served_cards.h>
-#include <psring/bench/predict/served_job.h>
 #include <psring/bench/predict/served_pieces.h>
 #include <psring/bench/predict/served_state.h>
 #include <psring/bench/predict/served_transfers.h>
@@ -366,7 +365,8 @@ void ServedJob::update_all(double now) {
 }  // namespace
 
 /// The order of frames that are ready at the same moment is drawn; several orders are played if that takes no time.
-TimedPeriod served_period(const TimedJob& job, const std::vector<WorkerAction>& step) {
+TimedPeriod served_period(const TimedJob& job, const ComputePace& pace) {
+  const std::vector<WorkerAction> step = worker_actions(job, pace);  // of each worker
   const ServedPieces pieces(job);
   const ServedPlaces places(job, pieces.waves());
   constexpr double kFewFrames = 3'000;  // in a step

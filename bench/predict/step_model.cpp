@@ -1,10 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <vector>
 
-#include <psring/bench/predict/served_job.h>
 #include <psring/bench/predict/step_model.h>
-#include <psring/bench/predict/timed_pipeline.h>
+#include <psring/bench/predict/timed_job.h>
+#include <psring/bench/predict/worker_actions.h>
 #include <psring/common/base/text/error.h>
 
 namespace psring::bench {
@@ -66,10 +67,10 @@ void name_bound(StepEstimate& step, const std::array<double, kNames.size()>& bus
 
 TimedPeriod period_of(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
                       const Mesh& mesh, const HostCosts& costs, const ComputePace& pace) {
-  if (!kind.servers && stages.front().rows.empty()) return TimedPipeline(job, kind, stages, mesh, costs, pace).play();
-  Stations unused(static_cast<std::size_t>(StepStation::count));
-  const TimedJob timed{job, kind, stages.front(), mesh, costs, unused};
-  return served_period(timed, worker_actions(timed, pace));
+  std::vector<TimedJob> timed;
+  for (const Workload& work : stages) timed.push_back({job, kind, work, mesh, costs});
+  if (kind.servers || !stages.front().rows.empty()) return served_period(timed.front(), pace);
+  return pipeline_period(timed, pace);
 }
 
 /// Splits the step into computing, the bubble, and the communication that nothing hides: each the mean over the stages.
@@ -119,9 +120,8 @@ StepEstimate estimate_step(const JobOptions& job, const worker::StrategyKind& ki
 double least_step_s(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
                     const Mesh& mesh) {
   if (!kind.servers || job.colocated_servers() > 0 || job.mesh().divides_model()) return 0;
-  Stations unused(static_cast<std::size_t>(StepStation::count));
   const HostCosts costs;
-  const TimedJob timed{job, kind, stages.front(), mesh, costs, unused};
+  const TimedJob timed{job, kind, stages.front(), mesh, costs};
   const Layout& layout = stages.front().layout;
   const DType type = job.optimizer_on == "server" ? layout.parameter_type : layout.gradient_type;
   double pulled = 0;  // by a worker

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include <psring/bench/predict/closed_forms.h>
@@ -17,7 +18,6 @@ struct TimedJob {
   const Workload& work;
   const Mesh& mesh;
   const HostCosts& costs;
-  Stations& stations;
 
   std::size_t station(StepStation of) const { return static_cast<std::size_t>(of); }
   /// Work of all processes that share a host's processors, which goes on while the leg before does. `every_s`: the
@@ -33,6 +33,12 @@ struct TimedJob {
   double update_s(double elements) const;
 };
 
+/// Time of computing: `factor` times that of the workload, and `more_s` in each pass of a layer.
+struct ComputePace {
+  double factor = 1;
+  double more_s = 0;
+};
+
 /// A step in steady state.
 struct TimedPeriod {
   double step_s = 0;
@@ -45,5 +51,12 @@ inline bool sleeps(const JobOptions& job) { return job.compute != "model"; }
 
 /// By how much the work of one thread of each worker takes longer because a host has too few processors.
 double crowding(const Mesh& mesh, const HostCosts& costs, std::size_t threads);
+
+/// Plays some steps of one worker of each stage: they stand for the workers of all copies of the model and of all
+/// tensor ranks, which do the same at the same times. A job without a pipeline has one stage. Each stage acts in the
+/// order of its plan (worker::plan_stage), and waits for the messages of its neighbours.
+TimedPeriod pipeline_period(std::span<const TimedJob> stages, const ComputePace& pace);
+/// Plays some steps of all workers and servers of a job, frame by frame as ClientProtocol and Shard exchange them.
+TimedPeriod served_period(const TimedJob& job, const ComputePace& pace);
 
 }  // namespace psring::bench

@@ -1,8 +1,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 
-#include <psring/bench/predict/timed_pipeline.h>
+#include <psring/bench/predict/planned_worker.h>
+#include <psring/bench/predict/timed_job.h>
 #include <psring/common/base/text/error.h>
 #include <psring/worker/model/parallel/schedule.h>
 
@@ -102,23 +104,20 @@ class EqualMicros {
 /// The moments at which messages of one kind arrive, in the order of steps and micro-batches.
 using Arrivals = std::vector<double>;
 
-}  // namespace
-
 /// The messages between neighbours, and the moments at which a stage came to the sum of shared tensors, by step.
-struct TimedPipeline::Boxes {
+struct Boxes {
   explicit Boxes(std::size_t stages) : outputs(stages), gradients(stages), sums(stages) {}
   std::vector<Arrivals> outputs;    ///< by the stage that receives
   std::vector<Arrivals> gradients;  ///< by the stage that receives
   std::vector<Arrivals> sums;       ///< by stage
 };
 
-class TimedPipeline::Stage {
+class Stage {
  public:
-  /// `job`: with other stations.
   Stage(const TimedJob& job, std::size_t number, const ComputePace& pace, Boxes& boxes)
       : stations_(static_cast<std::size_t>(StepStation::count), lanes_of(job)),
-        job_{job.job, job.kind, job.work, job.mesh, job.costs, stations_},
-        worker_(job_, number, pace),
+        job_(job),
+        worker_(job_, number, pace, stations_),
         plan_(worker::plan_stage(worker::parse_pipeline_schedule(job.job.pipeline_schedule), number, job.job.pipeline,
                                  job.work.micro_batches)),
         number_(number),
@@ -272,25 +271,20 @@ class TimedPipeline::Stage {
   Outgoing gradients_;
 };
 
-TimedPipeline::TimedPipeline(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,
-                             const Mesh& mesh, const HostCosts& costs, const ComputePace& pace)
-    : boxes_(std::make_unique<Boxes>(stages.size())) {
-  Stations unused(0);
-  for (std::size_t stage = 0; stage < stages.size(); ++stage)
-    stages_.push_back(
-        std::make_unique<Stage>(TimedJob{job, kind, stages[stage], mesh, costs, unused}, stage, pace, *boxes_));
-}
+}  // namespace
 
-TimedPipeline::~TimedPipeline() = default;
-
-TimedPeriod TimedPipeline::play() {
+TimedPeriod pipeline_period(std::span<const TimedJob> jobs, const ComputePace& pace) {
+  Boxes boxes(jobs.size());
+  std::vector<std::unique_ptr<Stage>> stages;
+  for (std::size_t stage = 0; stage < jobs.size(); ++stage)
+    stages.push_back(std::make_unique<Stage>(jobs[stage], stage, pace, boxes));
   for (bool moved = true; moved;) {
     moved = false;
-    for (const auto& stage : stages_)
+    for (const auto& stage : stages)
       while (!stage->done() && stage->advance()) moved = true;
   }
   TimedPeriod period{.waited_s = {}};
-  for (const auto& stage : stages_) {
+  for (const auto& stage : stages) {
     check(stage->done(), "a stage of a played pipeline waits for ever");
     period.step_s = std::max(period.step_s, stage->period());
     for (std::size_t station = 0; station < period.busy_s.size(); ++station)

@@ -126,8 +126,9 @@ class WrittenTables final : public worker::Tables {
 /// The first step has no update before it, and asks for the rows of several steps.
 std::vector<WorkerAction> worker_actions(const TimedJob& job, const ComputePace& pace) {
   ActionList actions;
+  Stations unused(0);
   PlannedWorker worker(
-      job, 0, pace,
+      job, 0, pace, unused,
       {.make_link = [&](PlannedClock& clock) { return std::make_unique<WrittenLink>(clock, actions); },
        .make_tables = [&](PlannedClock& clock) { return std::make_unique<WrittenTables>(job, clock, actions); },
        .transfers = &actions});
