@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <memory>
 
 #include <psring/bench/predict/planned_worker.h>
@@ -25,80 +24,15 @@ std::size_t lanes_of(const TimedJob& job) {
   return is_one || workers > Moments::kMost ? 1 : workers;
 }
 
-/// Finds out when the micro-batches of a worker's step are all alike, so that the others need not be played: when three
-/// of them in turn took equally long, and left the queues of all stations equally long. What is left out is counted.
-class EqualMicros {
- public:
-  static constexpr std::size_t kStations = static_cast<std::size_t>(StepStation::count);
+/// A step with many micro-batches is played as its first ones and its last. Each of the others counts as the mean of
+/// the kMean that were played last.
+constexpr std::size_t kFirstMicros = 8;
+constexpr std::size_t kMean = 4;
 
-  explicit EqualMicros(const Stations& stations) : stations_(stations) {}
-
-  void begin_step(const Moments& now) {
-    played_ = 0;
-    last_ = state_at(now);
-  }
-  /// A micro-batch has ended. `left`: micro-batches that the step may leave out. Returns how many it leaves out.
-  std::size_t end_micro(const Moments& now, std::size_t left) {
-    const State state = state_at(now);
-    Micro micro{.seconds = now.last() - last_.now.last(), .now = now};
-    for (std::size_t station = 0; station < kStations; ++station) {
-      micro.busy[station] = state.busy[station] - last_.busy[station];
-      micro.queued[station] = state.queued[station];
-    }
-    played_ = played_ > 0 && alike(micro, micro_) ? played_ + 1 : 1;
-    micro_ = micro;
-    last_ = state;
-    constexpr std::size_t kEqual = 3;
-    if (played_ < kEqual || left == 0) return 0;
-    seconds_ += static_cast<double>(left) * micro.seconds;
-    for (std::size_t station = 0; station < kStations; ++station)
-      busy_[station] += static_cast<double>(left) * micro.busy[station];
-    return left;
-  }
-
-  /// The time of the micro-batches that were left out so far, and that of a station in them.
-  double seconds() const { return seconds_; }
-  double busy(std::size_t station) const { return busy_[station]; }
-
- private:
-  using ByStation = std::array<double, kStations>;
-  struct State {
-    Moments now;
-    ByStation busy{};
-    ByStation queued{};  ///< time until the station is free
-  };
-  struct Micro {
-    double seconds = 0;
-    Moments now;
-    ByStation busy{};
-    ByStation queued{};
-  };
-
-  State state_at(const Moments& now) const {
-    State state{.now = now};
-    for (std::size_t station = 0; station < stations_.count(); ++station) {
-      state.busy[station] = stations_.busy(station);
-      state.queued[station] = std::max(0.0, stations_.free_at(station) - now.last());
-    }
-    return state;
-  }
-  static bool alike(const Micro& a, const Micro& b) {
-    const double most = 1e-9 * b.seconds;
-    bool all = std::abs(a.seconds - b.seconds) <= most;
-    for (std::size_t lane = 0; lane < a.now.lanes(); ++lane)
-      all = all && std::abs((a.now.last() - a.now[lane]) - (b.now.last() - b.now[lane])) <= most;
-    for (std::size_t station = 0; station < kStations; ++station)
-      all = all && std::abs(a.busy[station] - b.busy[station]) <= most &&
-            std::abs(a.queued[station] - b.queued[station]) <= most;
-    return all;
-  }
-
-  const Stations& stations_;
-  State last_;
-  Micro micro_;
-  std::size_t played_ = 0;  ///< micro-batches in turn that were alike
-  double seconds_ = 0;
-  ByStation busy_{};
+/// How long a stage, and each of its stations, has been at work.
+struct Work {
+  double seconds = 0;
+  std::array<double, static_cast<std::size_t>(StepStation::count)> busy{};
 };
 
 /// The moments at which messages of one kind arrive, in the order of steps and micro-batches.
@@ -143,7 +77,7 @@ class Stage {
   }
 
   double period() const { return (ends_.back() - ends_[kWarmUp - 1]) / kMeasured; }
-  double busy(std::size_t station) const { return (all_busy(station) - busy_before_[station]) / kMeasured; }
+  double busy(std::size_t station) const { return (work().busy[station] - before_measured_.busy[station]) / kMeasured; }
   double waited() const { return (waited_ - waited_before_) / kMeasured; }
 
  private:
@@ -156,11 +90,16 @@ class Stage {
   };
 
   double now() const { return clock_.moments().last(); }
-  double all_busy(std::size_t station) const { return stations_.busy(station) + equal_micros_.busy(station); }
+  /// Since the beginning, with what was not played.
+  Work work() const {
+    Work all{now() + left_out_.seconds};
+    for (std::size_t station = 0; station < all.busy.size(); ++station)
+      all.busy[station] = stations_.busy(station) + left_out_.busy[station];
+    return all;
+  }
 
   void begin_step() {
     worker_.begin_step();
-    equal_micros_.begin_step(clock_.moments());
     const std::size_t tensor = job_.job.tensor;
     const auto host = [&](std::size_t stage) { return stage * tensor / job_.mesh.workers_per_host; };
     const auto to = [&](std::size_t stage, double bytes, std::vector<Arrivals>& boxes) {
@@ -193,10 +132,19 @@ class Stage {
     return work.output_gradient_bytes <= 0 || receive(boxes_.gradients[number_], action.micro);
   }
 
-  /// Without a pipeline, the passes of a micro-batch follow each other. The last one is played, too.
+  /// Without a pipeline, the passes of a micro-batch follow each other, and soon all take equally long.
   void leave_out_micros(std::size_t micro) {
-    if (job_.job.pipeline > 1 || micro + 2 >= job_.work.micro_batches) return;
-    next_ += 2 * equal_micros_.end_micro(clock_.moments(), job_.work.micro_batches - micro - 2);
+    const std::size_t micros = job_.work.micro_batches;
+    if (job_.job.pipeline > 1 || micros <= kFirstMicros + 1) return;
+    if (micro + 1 == kFirstMicros - kMean) before_mean_ = work();
+    if (micro + 1 != kFirstMicros) return;
+    const std::size_t left = micros - kFirstMicros - 1;
+    const double times = static_cast<double>(left) / kMean;
+    const Work after = work();
+    left_out_.seconds += times * (after.seconds - before_mean_.seconds);
+    for (std::size_t station = 0; station < after.busy.size(); ++station)
+      left_out_.busy[station] += times * (after.busy[station] - before_mean_.busy[station]);
+    next_ += 2 * left;
   }
 
   void wait_until(double moment) {
@@ -246,19 +194,18 @@ class Stage {
 
   void end_step() {
     worker_.finish_step();
-    ends_.push_back(now() + equal_micros_.seconds());
+    ends_.push_back(work().seconds);
     next_ = 0;
     begin_step();
     if (ends_.size() != kWarmUp) return;
     waited_before_ = waited_;
-    for (std::size_t station = 0; station < busy_before_.size(); ++station) busy_before_[station] = all_busy(station);
+    before_measured_ = work();
   }
 
   Stations stations_;
   const TimedJob job_;
   PlannedWorker worker_;
   PlannedClock& clock_ = worker_.clock();
-  EqualMicros equal_micros_{stations_};
   const worker::StagePlan plan_;
   const std::size_t number_;
   Boxes& boxes_;
@@ -266,7 +213,9 @@ class Stage {
   double waited_ = 0;
   double waited_before_ = 0;
   std::vector<double> ends_;  ///< of the steps so far
-  std::array<double, static_cast<std::size_t>(StepStation::count)> busy_before_{};
+  Work left_out_;
+  Work before_mean_;      ///< of a long step's micro-batches
+  Work before_measured_;  ///< steps
   Outgoing outputs_;
   Outgoing gradients_;
 };
