@@ -16,7 +16,7 @@ void Stations::ArrivalQueue::push(const Arrival& arrival) {
 
 Stations::Arrival Stations::ArrivalQueue::pop() { return list_[begin_++]; }
 
-Stations::Ticket Stations::submit(const Moments& ready, Legs legs, Ticket after) {
+Stations::Ticket Stations::submit(const Moments& ready, Legs legs) {
   check(!legs->empty(), "a transfer without legs");
   const Ticket ticket = transfers_.size();
   for (std::size_t lane = 0; lane < lanes_; ++lane) {
@@ -28,12 +28,7 @@ Stations::Ticket Stations::submit(const Moments& ready, Legs legs, Ticket after)
   }
   for (std::size_t lane = 0; lane < lanes_; ++lane) {
     call(lane, ready[lane]);
-    Transfer& part = transfers_[ticket + lane];
-    if (after != kNone) part.end_s = std::max(part.end_s, transfers_[after + lane].end_s);
-    if (after == kNone || transfers_[after + lane].done)
-      start(ticket + lane);
-    else
-      transfers_[after + lane].followers.push_back(ticket + lane);
+    arrive(ticket + lane, {.at_s = ready[lane], .order = order_++});
   }
   return ticket;
 }
@@ -42,12 +37,6 @@ void Stations::call(std::size_t lane, double at_s) {
   calls_[lane].push_back(at_s);
   for (auto& [part, arrival] : std::exchange(held_[lane], {}))
     arrive(part, {.at_s = std::max(arrival.at_s, at_s), .order = order_++});
-}
-
-void Stations::start(Ticket part) {
-  Transfer& transfer = transfers_[part];
-  transfer.begin_s = transfer.end_s;
-  arrive(part, {.at_s = transfer.end_s + transfer.legs->front().after_s, .order = order_++});
 }
 
 /// A part has arrivals of one kind at a time: that of its next leg, or those of the present leg's frames.
@@ -190,7 +179,7 @@ void Stations::serve_leg(Ticket part, double at_s) {
   }
   const double begin = occupy(leg.station, at_s, leg.service_s);
   transfer.begin_s = begin;
-  transfer.end_s = std::max({begin + leg.service_s + leg.drain_s, at_s + leg.alone_s, transfer.end_s + leg.tail_s});
+  transfer.end_s = std::max({begin + leg.service_s + leg.drain_s, at_s + leg.alone_s, transfer.end_s});
   leave(part);
 }
 
@@ -283,10 +272,6 @@ void Stations::end(Ticket part) {
   transfer.arrivals.clear();
   Ticket& awaited = awaited_[lane_of(part)];
   if (awaited == part) awaited = kNone;
-  for (const Ticket follower : std::exchange(transfer.followers, {})) {
-    transfers_[follower].end_s = std::max(transfers_[follower].end_s, transfers_[part].end_s);
-    start(follower);
-  }
   if (transfer.group > 0) open_next(part, Leg::Gate::end, transfer.end_s);
 }
 
@@ -297,7 +282,7 @@ void Stations::leave(Ticket part) {
     return;
   }
   const Leg& next = (*transfer.legs)[transfer.next];
-  arrive(part, {.at_s = (next.streams ? transfer.begin_s : transfer.end_s) + next.after_s,
+  arrive(part, {.at_s = next.streams ? transfer.begin_s : transfer.end_s,
                 .order = order_++,
                 .waits_for_call = next.waits_for_call});
 }

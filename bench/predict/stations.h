@@ -71,12 +71,9 @@ struct FrameWork {
 struct Leg {
   std::size_t station = 0;
   double service_s = 0;  ///< time for which the station is occupied
-  /// True: the leg can begin `after_s` after the leg before has begun (cut-through). False: after that leg's end.
-  bool streams = false;
-  double after_s = 0;  ///< may be negative if other senders' messages arrive earlier
-  double alone_s = 0;  ///< shortest time from the leg's arrival to its end; other legs fill the gaps in its service
-  double drain_s = 0;  ///< time from the end of the service to the leg's end
-  double tail_s = 0;   ///< shortest time from the end of the leg before to this leg's end
+  bool streams = false;  ///< the leg can begin when the leg before has begun; else after that leg's end
+  double alone_s = 0;    ///< shortest time from the leg's arrival to its end; other legs fill the gaps in its service
+  double drain_s = 0;    ///< time from the end of the service to the leg's end
   /// The leg begins when the worker calls the group that makes the transfer, or waits in it, after the leg before has
   /// ended: stages of a hierarchical collective. False: at once.
   bool waits_for_call = false;
@@ -119,14 +116,12 @@ class Stations {
         held_(lanes),
         groups_(lanes) {}
 
-  static constexpr Ticket kNone = static_cast<Ticket>(-1);
-
   std::size_t lanes() const { return lanes_; }
-  /// A transfer whose first leg can begin at `ready`, and after the transfer `after` is complete. A leg of zero
-  /// service takes no station. REQUIRES: one leg at least.
-  Ticket submit(const Moments& ready, Legs legs, Ticket after = kNone);
-  Ticket submit(double ready_s, std::vector<Leg> legs, Ticket after = kNone) {
-    return submit(Moments(ready_s, lanes_), std::make_shared<const std::vector<Leg>>(std::move(legs)), after);
+  /// A transfer whose first leg can begin at `ready`. A leg of zero service takes no station. REQUIRES: one leg at
+  /// least.
+  Ticket submit(const Moments& ready, Legs legs);
+  Ticket submit(double ready_s, std::vector<Leg> legs) {
+    return submit(Moments(ready_s, lanes_), std::make_shared<const std::vector<Leg>>(std::move(legs)));
   }
   /// Returns the times at which the transfer is complete, if each worker waits for it from `since` on. Transfers that
   /// are submitted later must not be ready earlier.
@@ -136,11 +131,10 @@ class Stations {
   bool done_by(Ticket ticket, const Moments& now);
   /// Time for which the station has been occupied; of the links within the host the mean.
   double busy(std::size_t station) const { return busy_[station]; }
-  /// The time at which the station has served all that has come so far.
-  double free_at(std::size_t station) const { return free_[station]; }
   std::size_t count() const { return free_.size(); }
 
  private:
+  static constexpr Ticket kNone = static_cast<Ticket>(-1);
   /// A transfer arrives at its next station; or a frame of its present leg is ready to leave.
   struct Arrival {
     double at_s = 0;
@@ -193,8 +187,7 @@ class Stations {
     double end_s = 0;
     bool done = false;
     ArrivalQueue arrivals = {};
-    std::vector<Got> got = {};           ///< by leg; empty if there is one lane
-    std::vector<Ticket> followers = {};  ///< transfers that begin after this one
+    std::vector<Got> got = {};  ///< by leg; empty if there is one lane
   };
   /// A frame from another worker of the host comes to the receiver's link, which carries one after the other.
   struct Incoming {
@@ -215,7 +208,6 @@ class Stations {
 
   std::size_t lane_of(Ticket part) const { return part % lanes_; }
   void call(std::size_t lane, double at_s);
-  void start(Ticket part);
   void arrive(Ticket part, const Arrival& arrival);
   /// Serves the part that is first, as long as it is, and not after `until_s`.
   void serve_first(double until_s);

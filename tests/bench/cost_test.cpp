@@ -433,14 +433,12 @@ TEST_CASE("frames wait for the processors that their ranks share") {
 TEST_CASE("transfers queue at stations") {
   Stations stations(2);
   const Leg out{.station = 0, .service_s = 2};
-  const Leg in{.station = 1, .service_s = 2, .streams = true, .after_s = 1, .tail_s = 1};
+  const Leg in{.station = 1, .service_s = 3, .streams = true};
   const auto first = stations.submit(0, {out, in});
   const auto second = stations.submit(0, {out, in});
-  const auto third = stations.submit(0, {out}, second);
-  CHECK(stations.end_of(first) == 3);   // cut-through: 1 of delay, 2 of service
-  CHECK(stations.end_of(second) == 5);  // behind the first
-  CHECK(stations.end_of(third) == 7);   // begins when the second has ended
-  CHECK(stations.busy(0) == 6);
+  CHECK(stations.end_of(first) == 3);   // both legs begin at once
+  CHECK(stations.end_of(second) == 6);  // behind the first
+  CHECK(stations.busy(0) == 4);
 }
 
 TEST_CASE("frames of several legs mix at a station") {
