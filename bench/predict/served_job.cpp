@@ -6,7 +6,6 @@
 #include <psring/bench/predict/served_cards.h>
 #include <psring/bench/predict/served_pieces.h>
 #include <psring/bench/predict/served_state.h>
-#include <psring/bench/predict/served_transfers.h>
 #include <psring/bench/predict/served_transport.h>
 #include <psring/common/base/consistency.h>
 
@@ -48,6 +47,7 @@ class ServedJob {
   void advance(std::uint32_t worker, double now);
   void refill(std::size_t place, double now);
   void send_unit(std::uint32_t worker, const WorkerAction& action, double now);
+  void send_transfer(std::uint32_t worker, double now);
   void take(std::uint32_t index, double now);
   void answer(std::uint32_t server, std::size_t piece, std::uint32_t worker, FrameType type) {
     servers_[server].answers.push_back({{net::Role::worker, worker}, type, piece});
@@ -67,7 +67,7 @@ class ServedJob {
   const ServedPieces& pieces_;
   const ServedPlaces& places_;
   ServedCards cards_;
-  ServedTransfers transfers_;
+  std::vector<std::size_t> transfers_;  ///< by number: workers that have their frame
   std::uint32_t transfers_done_ = 0;
   std::vector<ServedTransport> links_;  ///< by place
   /// ssp, asp: pulls are answered with the values of the moment. Workers are alike: ssp's bound holds nobody up.
@@ -89,7 +89,6 @@ ServedJob::ServedJob(const TimedJob& job, const std::vector<WorkerAction>& step,
       pieces_(pieces),
       places_(places),
       cards_(job, places_, seed),
-      transfers_(job, places_),
       each_push_updates_(parse_consistency(job.job.consistency).each_push_updates),
       each_push_updates_rows_(parse_consistency(job.job.row_consistency()).each_push_updates),
       workers_(places_.workers(), ServedWorker(job.work.layout.units.size() + job.work.rows.size())),
@@ -158,7 +157,7 @@ void ServedJob::advance(std::uint32_t worker, double now) {
       self.waits = !self.has(action, transfers_done_);
       if (self.waits && self.in_collective(actions_)) return;
       if (self.waits) return links_[worker].flush(now);
-      if (action.kind == Action::transfer) cards_.send(transfers_.begin(worker, self.transfers++, *action.legs), now);
+      if (action.kind == Action::transfer) send_transfer(worker, now);
       send_unit(worker, action, now);
     }
     self.next = 0;
@@ -223,6 +222,20 @@ void ServedJob::send_unit(std::uint32_t worker, const WorkerAction& action, doub
   if (push && !pull) self.pushes_missing[action.unit] = count;
 }
 
+/// Begins the worker's next action, a collective.
+void ServedJob::send_transfer(std::uint32_t worker, double now) {
+  ServedWorker& self = workers_[worker];
+  const auto workers = static_cast<std::uint32_t>(workers_.size());
+  const auto to = static_cast<std::uint32_t>((worker + places_.per_host()) % workers);
+  const std::uint32_t number = self.transfers++;
+  transfers_.resize(std::max<std::size_t>(transfers_.size(), number + 1));
+  cards_.send({.header = {.type = FrameType::message, .sender_rank = worker, .step = number, .begin = self.next},
+               .to = {net::Role::worker, to},
+               .bytes = actions_[self.next].bytes,
+               .headers = 0},
+              now);
+}
+
 void ServedJob::take(std::uint32_t index, double now) {
   const ServedFrame frame = cards_.frame(index);
   cards_.drop(index);
@@ -233,8 +246,8 @@ void ServedJob::take(std::uint32_t index, double now) {
   if (frame.header.type == FrameType::rows) return;
   if (frame.header.type == FrameType::message) {
     const auto ends = static_cast<std::uint32_t>(workers_.size() + servers_.size() + 1);
-    if (const auto later_s = transfers_.take(frame)) cards_.call(ends, now + ServedCards::whole_ns(*later_s));
-    return;
+    if (++transfers_[frame.header.step] < workers_.size()) return;
+    return cards_.call(ends, now + ServedCards::whole_ns(actions_[frame.header.begin].result_s));
   }
   ServedWorker& worker = workers_[frame.to.rank];
   --(frame.header.type == FrameType::values ? worker.values_missing : worker.pushes_missing)[frame.header.unit];

@@ -14,9 +14,31 @@ using worker::TableId;
 using worker::UnitId;
 using Kind = WorkerAction::Kind;
 
+/// Legs within hosts, and rounds one after the other, take time in which the card is free for rows.
+WorkerAction transfer_of(const TimedJob& job, const Legs& legs) {
+  const bool between = job.mesh.hosts > 1;
+  double card_s = 0;
+  double whole_s = 0;
+  double work_s = 0;
+  for (const Leg& leg : *legs) {
+    if (leg.station == job.station(between ? StepStation::card_out : StepStation::within)) card_s += leg.service_s;
+    const bool works = leg.station == job.station(StepStation::processors);
+    (works ? work_s : whole_s) += std::max(leg.service_s, leg.alone_s);
+    work_s += leg.work.service_s;
+  }
+  const net::LinkSpec& link = between ? job.mesh.between : job.mesh.within;
+  const double senders = between ? static_cast<double>(job.mesh.workers_per_host) : 1;
+  const double frame_s = card_s + seconds(link.delay) + job.costs.exchange.hop_s;
+  return {.kind = Kind::transfer,
+          .bytes = card_s * link.bits_per_second / 8 / senders,
+          .result_s = std::max(0.0, std::max(whole_s, work_s) - frame_s)};
+}
+
 /// The actions, and the time that the worker computes in between.
 class ActionList final : public TransferList {
  public:
+  explicit ActionList(const TimedJob& job) : job_(job) {}
+
   void add(PlannedClock& clock, const WorkerAction& action) {
     add_computing(clock);
     actions_.push_back(action);
@@ -29,7 +51,7 @@ class ActionList final : public TransferList {
   std::vector<WorkerAction> take() { return std::exchange(actions_, {}); }
 
   Stations::Ticket begin(PlannedClock& clock, const Legs& legs) override {
-    add(clock, {.kind = Kind::transfer, .legs = legs});
+    add(clock, transfer_of(job_, legs));
     return transfers_++;
   }
   void wait(PlannedClock& clock, Stations::Ticket ticket) override {
@@ -37,6 +59,7 @@ class ActionList final : public TransferList {
   }
 
  private:
+  const TimedJob& job_;
   std::vector<WorkerAction> actions_;
   std::size_t transfers_ = 0;
   double computed_ = 0;  ///< all before is in the actions
@@ -125,7 +148,7 @@ class WrittenTables final : public worker::Tables {
 
 /// The first step has no update before it, and asks for the rows of several steps.
 std::vector<WorkerAction> worker_actions(const TimedJob& job, const ComputePace& pace) {
-  ActionList actions;
+  ActionList actions(job);
   Stations unused(0);
   PlannedWorker worker(
       job, 0, pace, unused,

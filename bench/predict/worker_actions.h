@@ -26,7 +26,10 @@ struct WorkerAction {
   bool pulls = false;         ///< of a push: it also asks for the values after this step's update
   bool after_update = false;  ///< of a pull: it asks for those values, not for those before
   std::size_t later = 0;      ///< of await_values, await_transfer: newer ones, which need not be there
-  Legs legs = nullptr;        ///< of a transfer
+  // A transfer. Each worker sends its bytes to the next host in one frame, on cards that carry rows as well; all have
+  // the result as long after the last frame as rounds take in turn.
+  double bytes = 0;
+  double result_s = 0;
 };
 
 /// Returns what a worker asks its links to servers and workers for in a step, as the strategy's own code does while
