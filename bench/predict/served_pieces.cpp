@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include <psring/bench/predict/served_pieces.h>
 #include <psring/optim/codec/compression.h>
@@ -115,22 +116,19 @@ void ServedPieces::add_rows(const TimedJob& job, bool standalone) {
 
 /// By their position in the servers' shares (ClientProtocol).
 void ServedPieces::order(std::size_t unit) {
-  std::vector<Turn>& turns = turns_[unit];
+  std::map<double, Turn> turns;  // by the pieces' places in the shares, 0 to 1
   for (const bool standalone : {true, false}) {
-    const auto [first, last] = of_unit(standalone, unit);
+    const auto [first, last] = units_[standalone ? 0 : 1][unit];
     double whole = 0;
     for (std::size_t piece = first; piece < last; ++piece) whole += of(standalone)[piece].answer_bytes;
     double before = 0;
     for (std::size_t piece = first; piece < last; ++piece) {
-      const double position = before / whole;
-      before += of(standalone)[piece].answer_bytes;
-      const auto same = std::find_if(turns.begin(), turns.end(), [&](const Turn& t) { return t.position == position; });
-      Turn& turn = same != turns.end() ? *same : turns.emplace_back();
-      turn.position = position;
+      Turn& turn = turns[before / whole];
       (standalone ? turn.standalone : turn.colocated) = piece;
+      before += of(standalone)[piece].answer_bytes;
     }
   }
-  std::sort(turns.begin(), turns.end(), [](const Turn& a, const Turn& b) { return a.position < b.position; });
+  for (const auto& [place, turn] : turns) turns_[unit].push_back(turn);
 }
 
 }  // namespace psring::bench

@@ -37,15 +37,10 @@ class ServedPieces {
   /// The number of pieces of a server, of the kind that has most.
   double waves() const { return static_cast<double>(std::max(pieces_[0].size(), pieces_[1].size())); }
   const std::vector<ServedPiece>& of(bool standalone) const { return pieces_[standalone ? 0 : 1]; }
-  /// The pieces of a unit at one kind of servers, [first, second).
-  std::pair<std::size_t, std::size_t> of_unit(bool standalone, std::size_t unit) const {
-    return units_[standalone ? 0 : 1][unit];
-  }
   /// A unit's pieces in the order in which they leave: one piece of each standalone server, or of each colocated one,
   /// or of both.
   struct Turn {
     static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
-    double position = 0;  ///< in the servers' shares, 0 to 1
     std::size_t standalone = kNone;
     std::size_t colocated = kNone;
     std::size_t piece(bool of_standalone) const { return of_standalone ? standalone : colocated; }
@@ -58,7 +53,7 @@ class ServedPieces {
   void order(std::size_t unit);
 
   std::vector<ServedPiece> pieces_[2];
-  std::vector<std::pair<std::size_t, std::size_t>> units_[2];
+  std::vector<std::pair<std::size_t, std::size_t>> units_[2];  ///< by unit: its pieces, [first, second)
   std::vector<std::vector<Turn>> turns_;
 };
 
