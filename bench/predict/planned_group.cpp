@@ -159,14 +159,16 @@ Wire PlannedGroup::between(double sums, std::size_t columns) const {
   return wire;
 }
 
-void PlannedGroup::add(std::vector<Leg>& legs, StepStation station, const CollectiveTime& time, double sums) const {
+void PlannedGroup::add(std::vector<Leg>& legs, StepStation station, const CollectiveTime& time, double sums,
+                       const LaneGroup& lanes) const {
   const net::LinkSpec& link = station == StepStation::within ? job_.mesh.within : job_.mesh.between;
   legs.push_back({.station = job_.station(station),
                   .service_s = time.occupies_s,
                   .alone_s = time.alone_s,
                   .drain_s = time.occupies_s > 0 ? seconds(link.delay) : 0,
                   .waits_for_call = !legs.empty(),
-                  .frames = time.frames});
+                  .frames = time.frames,
+                  .lanes = lanes});
   if (job_.costs.processors <= 0) return;
   const MessageCosts& costs = job_.costs.collective;
   const double work = time.messages * costs.work_s +
@@ -189,29 +191,21 @@ void PlannedGroup::add_within(std::vector<Leg>& legs, std::span<const double> un
   direct.algorithm = ring::Algorithm::exchange;
   Wire wire(job_.mesh.within, job_.costs.within_hop_s, job_.costs.copy_s_per_byte);
   wire.lanes = clock_.lanes();
-  const std::size_t first = legs.size();
-  add(legs, StepStation::within, scatter_time(wire, per_host_, units, direct), sums);
-  legs[first].lanes = {.size = per_host_,
-                       .stride = stride_,
-                       .owners = columns,
-                       .kind = sums > 0 ? LaneGroup::Kind::reduces : LaneGroup::Kind::gathers};
+  add(legs, StepStation::within, scatter_time(wire, per_host_, units, direct), sums,
+      {per_host_, stride_, columns, sums > 0 ? LaneGroup::Kind::reduces : LaneGroup::Kind::gathers});
 }
 
 /// A reduce-scatter and an all-gather between hosts have a stage that moves nothing within a host: a barrier.
 void PlannedGroup::add_barrier(std::vector<Leg>& legs) const {
   if (per_host_ <= 1 || hosts_ <= 1) return;
   const Wire wire(job_.mesh.within, job_.costs.within_hop_s, job_.costs.copy_s_per_byte);
-  const std::size_t first = legs.size();
-  add(legs, StepStation::within, barrier_time(wire, per_host_), 0);
-  legs[first].lanes = {.size = per_host_, .stride = stride_, .owners = per_host_, .kind = LaneGroup::Kind::reduces};
+  add(legs, StepStation::within, barrier_time(wire, per_host_), 0,
+      {per_host_, stride_, per_host_, LaneGroup::Kind::reduces});
 }
 
 void PlannedGroup::add_between(std::vector<Leg>& legs, const CollectiveTime& time, double sums,
                                std::size_t columns) const {
-  if (hosts_ <= 1) return;
-  const std::size_t first = legs.size();
-  add(legs, StepStation::card_out, time, sums);
-  legs[first].lanes = {.size = per_host_, .stride = stride_, .owners = columns};
+  if (hosts_ > 1) add(legs, StepStation::card_out, time, sums, {per_host_, stride_, columns});
 }
 
 /// Every transfer between hosts goes through all stages, even where a stage moves nothing.

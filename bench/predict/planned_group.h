@@ -97,7 +97,8 @@ class PlannedGroup final : public ring::ProcessGroup {
   /// A message of `bytes` from each rank to each other rank: encoded ranges cannot be added on the way.
   std::vector<Leg> direct_legs(double bytes) const;
   /// `sums`: the messages are added to what the receiver has.
-  void add(std::vector<Leg>& legs, StepStation station, const CollectiveTime& time, double sums) const;
+  void add(std::vector<Leg>& legs, StepStation station, const CollectiveTime& time, double sums,
+           const LaneGroup& lanes) const;
   /// `columns`: members of a host that own a part.
   void add_within(std::vector<Leg>& legs, std::span<const double> units, double sums, std::size_t columns) const;
   void add_barrier(std::vector<Leg>& legs) const;
