@@ -2,12 +2,14 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <future>
 #include <memory>
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include <psring/bench/model_step.h>
 #include <psring/bench/predict/measure.h>
@@ -57,21 +59,20 @@ void answer(Transport& transport, Peer to, std::span<const std::byte> memory) {
   }
 }
 
-/// Two ends within this process, linked.
-struct Pair {
-  virtual ~Pair() = default;
-  virtual Transport& asker() = 0;
-  virtual Transport& answerer() = 0;
-  virtual Peer answerers_peer() const = 0;  ///< the asker
-  virtual Peer askers_peer() const = 0;
-  virtual std::span<const std::byte> asked_bytes() const = 0;
-  virtual std::span<const std::byte> answered_bytes() const = 0;
+/// Linked ends within this process: one asks, and each of the others answers.
+struct Star {
+  std::shared_ptr<const void> links;  ///< shared by the copies; holds the ends and their memory
+  Peer asks;
+  Transport* asker = nullptr;
+  std::vector<std::pair<Peer, Transport*>> answerers;
+  std::span<const std::byte> asked;  ///< payload, of which frames carry a part
+  std::span<const std::byte> answered;
 };
 
 /// The links of a collective.
-class RingPair final : public Pair {
+class RingLinks {
  public:
-  RingPair(bool encrypt, std::optional<net::LinkSpec> shape) : shape_(shape) {
+  RingLinks(bool encrypt, std::optional<net::LinkSpec> shape) : shape_(shape) {
     const Moment deadline = SystemClock().now() + kPatience;
     auto answers = make(kAnswerer, encrypt);
     auto asks = make(kAsker, encrypt);
@@ -82,12 +83,10 @@ class RingPair final : public Pair {
     answerer_ = open(kAnswerer, std::move(answers));
     asker_ = open(kAsker, std::move(asks));
   }
-  Transport& asker() override { return *asker_; }
-  Transport& answerer() override { return *answerer_; }
-  Peer answerers_peer() const override { return kAsker; }
-  Peer askers_peer() const override { return kAnswerer; }
-  std::span<const std::byte> asked_bytes() const override { return memory_; }
-  std::span<const std::byte> answered_bytes() const override { return memory_; }
+  /// Two ends. `links`: this.
+  Star star(std::shared_ptr<const void> links) const {
+    return {std::move(links), kAsker, asker_.get(), {{kAnswerer, answerer_.get()}}, memory_, memory_};
+  }
 
  private:
   static constexpr Peer kAnswerer{net::Role::worker, 0};
@@ -111,145 +110,115 @@ class RingPair final : public Pair {
   std::unique_ptr<Transport> asker_;
 };
 
+Star ring_star(bool encrypt, std::optional<net::LinkSpec> shape) {
+  const auto links = std::make_shared<RingLinks>(encrypt, shape);
+  return links->star(links);
+}
+
 constexpr Peer kWorker{net::Role::worker, 0};
 
 net::DataLinks::Options options(Peer self, net::Way way, bool encrypt, std::optional<net::LinkSpec> shape) {
   return net::with_card({.self = {self, 0}, .way = way, .encrypt = encrypt, .host_id = net::host_id(), .link = shape});
 }
 
-/// A worker's link to a server.
-class ServerPair final : public Pair {
+/// A worker's links to one or several servers.
+class ServerLinks {
  public:
-  ServerPair(net::Way way, bool encrypt, std::optional<net::LinkSpec> shape)
-      : arena_(kLargest + (std::size_t{1} << 20)),
-        server_(key_, options(kServer, way, encrypt, shape), ledger_),
-        worker_(key_, options(kWorker, way, encrypt, shape), ledger_) {
-    const net::Member member{.peer = kServer, .host_id = net::host_id(), .addresses = server_.listen()};
-    serving_ = &server_.transport();
-    buffer_ = Buffer(kLargest, Category::communication, memory_ledger_, &arena_);
-    // The server's end takes part in the handshake while it waits for frames; the first frame ends this.
-    auto opens = std::async(std::launch::async, [this] { next(*serving_); });
-    worker_.connect({member}, arena_, SystemClock().now() + kPatience);
-    worker_.transport().send(kServer, FrameHeader{.type = FrameType::message}, {});
-    opens.get();
-  }
-  Transport& asker() override { return worker_.transport(); }
-  Transport& answerer() override { return *serving_; }
-  Peer answerers_peer() const override { return kWorker; }
-  Peer askers_peer() const override { return kServer; }
-  std::span<const std::byte> asked_bytes() const override { return buffer_.bytes(); }
-  std::span<const std::byte> answered_bytes() const override { return memory_; }
-
- private:
-  static constexpr Peer kServer{net::Role::server, 0};
-
-  const net::JobKey key_ = net::JobKey::generate();
-  const std::vector<std::byte> memory_ = std::vector<std::byte>(kLargest);
-  ByteLedger ledger_;
-  MemoryLedger memory_ledger_;
-  Arena arena_;
-  Buffer buffer_;
-  net::DataLinks server_;
-  net::DataLinks worker_;
-  Transport* serving_ = nullptr;
-};
-
-/// A worker's links to several servers, which have threads.
-class ServerStar {
- public:
-  ServerStar(net::Way way, bool encrypt, std::optional<net::LinkSpec> shape)
-      : arena_(kLargest + (std::size_t{1} << 20)), worker_(key_, options(kWorker, way, encrypt, shape), ledgers_[0]) {
+  ServerLinks(std::size_t servers, net::Way way, bool encrypt, std::optional<net::LinkSpec> shape)
+      : ledgers_(1 + servers),
+        arena_(kLargest + (std::size_t{1} << 20)),
+        worker_(key_, options(kWorker, way, encrypt, shape), ledgers_[0]) {
     std::vector<net::Member> members;
-    for (std::uint32_t rank = 0; rank < kBatchOfMessages; ++rank) {
+    for (std::uint32_t rank = 0; rank < servers; ++rank) {
       const Peer peer{net::Role::server, rank};
       servers_.push_back(
           std::make_unique<net::DataLinks>(key_, options(peer, way, encrypt, shape), ledgers_[1 + rank]));
       members.push_back({.peer = peer, .host_id = net::host_id(), .addresses = servers_.back()->listen()});
-      transports_.push_back(&servers_.back()->transport());
     }
     buffer_ = Buffer(kLargest, Category::communication, memory_ledger_, &arena_);
+    // A server's end takes part in the handshake while it waits for frames; the first frame ends this.
     std::vector<std::future<void>> opens;
-    for (Transport* transport : transports_) opens.push_back(std::async(std::launch::async, [=] { next(*transport); }));
+    for (const auto& server : servers_)
+      opens.push_back(std::async(std::launch::async, [&] { next(server->transport()); }));
     worker_.connect(members, arena_, SystemClock().now() + kPatience);
-    send_all(FrameType::message, 0);
+    for (const net::Member& member : members)
+      worker_.transport().send(member.peer, FrameHeader{.type = FrameType::message}, {});
     for (std::future<void>& one : opens) one.get();
   }
-
-  /// Returns the number of messages.
-  std::uint64_t exchange_until(Moment end, std::size_t bytes) {
-    std::vector<std::future<void>> answers;
-    for (Transport* transport : transports_)
-      answers.push_back(std::async(std::launch::async, [this, transport] { answer(*transport, kWorker, memory_); }));
-    std::uint64_t messages = 0;
-    constexpr std::size_t kMessages = kMessagesInRow * kBatchOfMessages;
-    for (const SystemClock clock; clock.now() < end; messages += 2 * kMessages) {
-      for (std::size_t i = 0; i < kMessagesInRow; ++i) send_all(FrameType::message, bytes);
-      for (std::size_t i = 0; i < kMessages; ++i) next(worker_.transport());
-    }
-    send_all(FrameType::barrier, 0);
-    for (std::future<void>& one : answers) one.get();
-    return messages;
+  /// The worker asks. `links`: this.
+  Star star(std::shared_ptr<const void> links) {
+    Star star{std::move(links), kWorker, &worker_.transport(), {}, buffer_.bytes(), memory_};
+    for (std::uint32_t rank = 0; rank < servers_.size(); ++rank)
+      star.answerers.emplace_back(Peer{net::Role::server, rank}, &servers_[rank]->transport());
+    return star;
   }
 
  private:
-  void send_all(FrameType type, std::size_t bytes) {
-    for (std::uint32_t rank = 0; rank < kBatchOfMessages; ++rank)
-      worker_.transport().send({net::Role::server, rank}, FrameHeader{.type = type}, buffer_.bytes().first(bytes));
-  }
-
   const net::JobKey key_ = net::JobKey::generate();
   const std::vector<std::byte> memory_ = std::vector<std::byte>(kLargest);
-  std::array<ByteLedger, 1 + kBatchOfMessages> ledgers_;
+  std::deque<ByteLedger> ledgers_;
   MemoryLedger memory_ledger_;
   Arena arena_;
   Buffer buffer_;
   std::vector<std::unique_ptr<net::DataLinks>> servers_;
-  std::vector<Transport*> transports_;
   net::DataLinks worker_;
 };
 
-void exchange(Pair& pair, std::size_t bytes) {
-  pair.asker().send(pair.askers_peer(), FrameHeader{.type = FrameType::message}, pair.asked_bytes().first(bytes));
-  const Message message = next(pair.asker());
-  check(message.payload.size() == bytes, "an answer of {} bytes", message.payload.size());
+void send_all(const Star& star, FrameType type, std::size_t bytes) {
+  for (const auto& [peer, transport] : star.answerers)
+    star.asker->send(peer, FrameHeader{.type = type}, star.asked.first(bytes));
 }
 
-/// Runs `body` while a thread answers.
-void with_answers(Pair& pair, const std::function<void()>& body) {
-  auto answers =
-      std::async(std::launch::async, [&] { answer(pair.answerer(), pair.answerers_peer(), pair.answered_bytes()); });
+/// Sends `in_row` messages to each of the others, and takes their answers.
+void exchange(const Star& star, std::size_t bytes, std::size_t in_row = 1) {
+  for (std::size_t i = 0; i < in_row; ++i) send_all(star, FrameType::message, bytes);
+  for (std::size_t i = 0; i < in_row * star.answerers.size(); ++i) {
+    const Message message = next(*star.asker);
+    check(message.payload.size() == bytes, "an answer of {} bytes", message.payload.size());
+  }
+}
+
+/// Runs `body` while threads answer.
+void with_answers(const Star& star, const std::function<void()>& body) {
+  std::vector<std::future<void>> answers;
+  for (const auto& [peer, transport] : star.answerers)
+    answers.push_back(
+        std::async(std::launch::async, [&star, to = transport] { answer(*to, star.asks, star.answered); }));
   body();
-  pair.asker().send(pair.askers_peer(), FrameHeader{.type = FrameType::barrier}, {});
-  answers.get();
+  send_all(star, FrameType::barrier, 0);
+  for (std::future<void>& one : answers) one.get();
 }
 
-using MakePair = std::function<std::unique_ptr<Pair>()>;
-
-void measure_hops(const std::string& way, const MakePair& make, std::optional<net::LinkSpec> shape, Nanoseconds each,
+void measure_hops(const std::string& way, const Star& star, std::optional<net::LinkSpec> shape, Nanoseconds each,
                   Measured& into) {
-  const std::unique_ptr<Pair> pair = make();
-  with_answers(*pair, [&] {
+  with_answers(star, [&] {
     for (const std::size_t bytes : kSizes) {
       const auto size = static_cast<double>(bytes);
-      for (int i = 0; i < 5; ++i) exchange(*pair, bytes);
-      const double round = median_seconds([&] { exchange(*pair, bytes); }, each);
+      for (int i = 0; i < 5; ++i) exchange(star, bytes);
+      const double round = median_seconds([&] { exchange(star, bytes); }, each);
       const double card = shape ? seconds(shape->delay) + size * 8 / shape->bits_per_second : 0;
       into["hop." + way].push_back({size, std::max(1e-7, round / 2 - card)});
     }
   });
 }
 
-/// Returns the processor time of a message while some threads exchange messages, so that all processors are busy: then
-/// receivers hardly spin. `exchanges(i, end)`: exchanges those of thread i until that moment, and returns their number.
-double work_of_messages(std::size_t threads, Nanoseconds each,
-                        const std::function<std::uint64_t(std::size_t i, Moment end)>& exchanges) {
+/// Returns the processor time of a message while threads exchange messages, `in_row` before they wait for answers. All
+/// processors are busy: then receivers hardly spin.
+double work_of_messages(const std::vector<Star>& stars, std::size_t bytes, std::size_t in_row, Nanoseconds each) {
   std::array<double, 3> rounds{};
   for (double& round : rounds) {
-    const Moment end = SystemClock().now() + each;
+    const SystemClock clock;
+    const Moment end = clock.now() + each;
     const double before = processor_seconds();
     std::vector<std::future<std::uint64_t>> running;
-    for (std::size_t i = 0; i < threads; ++i)
-      running.push_back(std::async(std::launch::async, [&, i] { return exchanges(i, end); }));
+    for (const Star& star : stars)
+      running.push_back(std::async(std::launch::async, [&] {
+        std::uint64_t messages = 0;
+        with_answers(star, [&] {
+          for (; clock.now() < end; messages += 2 * in_row * star.answerers.size()) exchange(star, bytes, in_row);
+        });
+        return messages;
+      }));
     std::uint64_t messages = 0;
     for (std::future<std::uint64_t>& one : running) messages += one.get();
     round = (processor_seconds() - before) / static_cast<double>(std::max<std::uint64_t>(1, messages));
@@ -258,55 +227,42 @@ double work_of_messages(std::size_t threads, Nanoseconds each,
   return std::max(1e-7, rounds[1]);
 }
 
-void measure_work(const std::string& way, const MakePair& make, Nanoseconds each, Measured& into) {
-  constexpr std::size_t kPairs = 24;
-  std::vector<std::unique_ptr<Pair>> pairs;
-  for (std::size_t i = 0; i < kPairs; ++i) pairs.push_back(make());
-  for (const std::size_t bytes : kSizes) {
-    const double work = work_of_messages(kPairs, each, [&](std::size_t i, Moment end) {
-      std::uint64_t messages = 0;
-      with_answers(*pairs[i], [&] {
-        for (const SystemClock clock; clock.now() < end; messages += 2) exchange(*pairs[i], bytes);
-      });
-      return messages;
-    });
-    into["work." + way].push_back({static_cast<double>(bytes), work});
-  }
-}
-
-/// The processor time of a message while workers send several in a row to many servers at once, and receive their
-/// answers: most messages find their receiver awake.
-void measure_batches(const std::string& way, const std::function<std::unique_ptr<ServerStar>()>& make, Nanoseconds each,
-                     Measured& into) {
-  constexpr std::size_t kStars = 3;
-  std::vector<std::unique_ptr<ServerStar>> stars;
-  for (std::size_t i = 0; i < kStars; ++i) stars.push_back(make());
-  for (const std::size_t bytes : kSizes) {
-    const double work =
-        work_of_messages(kStars, each, [&](std::size_t i, Moment end) { return stars[i]->exchange_until(end, bytes); });
-    into["batch." + way].push_back({static_cast<double>(bytes), work});
-  }
+/// `count`: of stars that exchange messages at the same time.
+void measure_work(const std::string& line, const std::function<Star()>& make, std::size_t count, std::size_t in_row,
+                  Nanoseconds each, Measured& into) {
+  std::vector<Star> stars;
+  for (std::size_t i = 0; i < count; ++i) stars.push_back(make());
+  for (const std::size_t bytes : kSizes)
+    into[line].push_back({static_cast<double>(bytes), work_of_messages(stars, bytes, in_row, each)});
 }
 
 }  // namespace
 
 void measure_messages(Nanoseconds each, Measured& into, const std::set<std::string>& only) {
-  const auto wanted = [&](const char* way) { return only.empty() || only.contains(way); };
-  const auto measure = [&](const char* way, const MakePair& make, std::optional<net::LinkSpec> shape) {
-    measure_hops(way, make, shape, each, into);
-    measure_work(way, make, each, into);
+  const auto wanted = [&](const std::string& way) { return only.empty() || only.contains(way); };
+  const auto measure = [&](const std::string& way, const std::function<Star()>& pair,
+                           std::optional<net::LinkSpec> shape) {
+    constexpr std::size_t kPairs = 24;
+    measure_hops(way, pair(), shape, each, into);
+    measure_work("work." + way, pair, kPairs, 1, each, into);
   };
-  const auto ring = [&](const char* way, bool encrypt, std::optional<net::LinkSpec> shape) {
-    if (!wanted(way)) return;
-    measure(
-        way, [=] { return std::make_unique<RingPair>(encrypt, shape); }, shape);
+  const auto ring = [&](const std::string& way, bool encrypt, std::optional<net::LinkSpec> shape) {
+    if (wanted(way))
+      measure(
+          way, [=] { return ring_star(encrypt, shape); }, shape);
   };
-  const auto server = [&](const char* way, net::Way by, bool encrypt, std::optional<net::LinkSpec> shape) {
+  const auto server = [&](const std::string& way, net::Way by, bool encrypt, std::optional<net::LinkSpec> shape) {
     if (!wanted(way)) return;
+    const auto star = [=](std::size_t servers) {
+      const auto links = std::make_shared<ServerLinks>(servers, by, encrypt, shape);
+      return links->star(links);
+    };
     measure(
-        way, [=] { return std::make_unique<ServerPair>(by, encrypt, shape); }, shape);
-    measure_batches(
-        way, [=] { return std::make_unique<ServerStar>(by, encrypt, shape); }, each, into);
+        way, [&] { return star(1); }, shape);
+    // Workers send several messages in a row to many servers at once: most messages find their receiver awake.
+    constexpr std::size_t kStars = 3;
+    measure_work(
+        "batch." + way, [&] { return star(kBatchOfMessages); }, kStars, kMessagesInRow, each, into);
   };
   ring("ring.tcp", false, std::nullopt);
   ring("ring.tcp-encrypted", true, std::nullopt);
@@ -321,7 +277,7 @@ double measure_slowdown(const worker::Model& model, std::size_t batch) {
   constexpr auto kMeasure = std::chrono::milliseconds(300);
   ModelStep step(model, batch);
   step.run();
-  RingPair pair(false, std::nullopt);
+  const Star pair = ring_star(false, std::nullopt);
   const double alone = median_seconds([&] { step.run(); }, kMeasure);
   std::atomic<bool> over = false;
   double beside = 0;
