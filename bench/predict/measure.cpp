@@ -49,29 +49,24 @@ void measure_layers(const worker::Model& model, std::size_t batch, DType type, M
   constexpr std::size_t kLeast = 3;  // of a model whose steps take long, whose times vary little
   constexpr auto kLong = std::chrono::seconds(2);
   ModelStep step(model, batch, type, threads);
-  std::vector<std::vector<double>> forward(step.layers());
-  std::vector<std::vector<double>> backward(step.layers());
+  std::vector<std::vector<double>> forward_s(step.layers());
+  std::vector<std::vector<double>> backward_s(step.layers());
   step.run();
   const SystemClock clock;
   const Moment end = clock.now() + kLong;
   for (std::size_t i = 0; i < kSteps && (i < kLeast || clock.now() < end); ++i) {
     step.begin();
     for (std::size_t layer = 0; layer < step.layers(); ++layer)
-      forward[layer].push_back(time_of([&] { step.forward(layer); }));
+      forward_s[layer].push_back(time_of([&] { step.forward(layer); }));
     step.loss();
     for (std::size_t layer = step.layers(); layer-- > 0;)
-      backward[layer].push_back(time_of([&] { step.backward(layer); }));
+      backward_s[layer].push_back(time_of([&] { step.backward(layer); }));
   }
   const std::vector<worker::Shape> shapes = worker::activation_shapes(model, batch);
   for (std::size_t i = 0; i < step.layers(); ++i) {
-    const worker::Layer& layer = *model.layers[i];
-    const worker::Shape shape = shapes[worker::sources_of(model, i).front()];
-    const double first = layer.flops(shape, {.dx = false, .gradients = false});
-    LayerPass pass{kind_of(layer), false, first, elements_of(model, i, shapes), type};
-    into[pass.line()].push_back({pass.flops, median_of(forward[i]), pass.elements});
-    pass.backward = true;
-    pass.flops = layer.flops(shape, {.dx = i > 0}) - first;
-    into[pass.line()].push_back({pass.flops, median_of(backward[i]), pass.elements});
+    const auto [forward, backward] = passes_of(model, i, shapes, {.dx = i > 0}, type);
+    into[forward.line()].push_back({forward.flops, median_of(forward_s[i]), forward.elements});
+    into[backward.line()].push_back({backward.flops, median_of(backward_s[i]), backward.elements});
   }
 }
 

@@ -20,6 +20,13 @@
 
 namespace psring::bench {
 
+std::string LayerPass::line() const {
+  return fmt::format("compute.{}.{}.{}", kind, backward ? "backward" : "forward", name_of(type));
+}
+
+namespace {
+
+/// The name of a layer's class, without namespaces.
 std::string kind_of(const worker::Layer& layer) {
   const std::unique_ptr<char, decltype(&std::free)> name(
       abi::__cxa_demangle(typeid(layer).name(), nullptr, nullptr, nullptr), &std::free);
@@ -28,10 +35,7 @@ std::string kind_of(const worker::Layer& layer) {
   return colon == std::string::npos ? whole : whole.substr(colon + 2);
 }
 
-std::string LayerPass::line() const {
-  return fmt::format("compute.{}.{}.{}", kind, backward ? "backward" : "forward", name_of(type));
-}
-
+/// The elements of a layer's different inputs, of its output and parameters.
 double elements_of(const worker::Model& model, std::size_t layer, std::span<const worker::Shape> shapes) {
   auto sum = static_cast<double>(shapes[layer + 1].elements());
   const std::vector<std::size_t> sources = worker::sources_of(model, layer);
@@ -39,6 +43,21 @@ double elements_of(const worker::Model& model, std::size_t layer, std::span<cons
     sum += static_cast<double>(shapes[source].elements());
   for (const TensorSpec& tensor : model.layers[layer]->tensors()) sum += static_cast<double>(tensor.elements());
   return sum;
+}
+
+}  // namespace
+
+std::pair<LayerPass, LayerPass> passes_of(const worker::Model& model, std::size_t layer,
+                                          std::span<const worker::Shape> shapes, const worker::Wanted& wanted,
+                                          DType type) {
+  const worker::Layer& of = *model.layers[layer];
+  const worker::Shape shape = shapes[worker::sources_of(model, layer).front()];
+  LayerPass forward{kind_of(of), false, of.flops(shape, {.dx = false, .gradients = false}),
+                    elements_of(model, layer, shapes), type};
+  LayerPass backward = forward;
+  backward.backward = true;
+  backward.flops = of.flops(shape, wanted) - forward.flops;
+  return {std::move(forward), std::move(backward)};
 }
 
 double Workload::compute_s() const {
@@ -113,76 +132,55 @@ void add_recomputing(const JobOptions& job, const worker::FlatModel& flat, bool 
   }
 }
 
-void add_layers(const worker::Model& model, const worker::FlatModel& flat, std::size_t batch, const PassTime& time,
+/// The micro-batches of one size, and their share of all.
+struct Micros {
+  std::size_t batch = 1;
+  double share = 1;
+
+  /// Adds the bytes of the vector with this number, if there is one.
+  void add_sum(std::size_t bytes, std::size_t number, std::vector<double>& sums) const {
+    if (bytes == 0) return;
+    sums.resize(std::max(sums.size(), number + 1));
+    sums[number] += share * static_cast<double>(bytes);
+  }
+};
+
+void add_layers(const worker::Model& model, const worker::FlatModel& flat, const Micros& micros, const PassTime& time,
                 Workload& work) {
-  const std::vector<worker::Shape> shapes = worker::activation_shapes(model, batch);
+  const std::vector<worker::Shape> shapes = worker::activation_shapes(model, micros.batch);
   const std::vector<worker::Wanted> wanted = flat.wanted();
+  work.layers.resize(model.layers.size());
   for (std::size_t i = 0; i < model.layers.size(); ++i) {
-    const worker::Layer& layer = *model.layers[i];
-    const worker::Shape shape = shapes[worker::sources_of(model, i).front()];
-    const double forward = layer.flops(shape, {.dx = false, .gradients = false});
-    const double all = layer.flops(shape, wanted[i]);
     const bool goes_back = wanted[i].dx || wanted[i].gradients;
-    LayerPass pass{kind_of(layer), false, forward, elements_of(model, i, shapes), work.layout.parameter_type};
-    LayerTime times{.unit = flat.unit_of(i), .forward_s = time(pass), .backward_s = 0, .flops = all};
-    pass.backward = true;
-    pass.flops = all - forward;
-    if (goes_back) times.backward_s = time(pass);
-    const worker::LayerSums sums = layer.tensor_sums(shape, wanted[i]);
-    if (sums.forward > 0) times.forward_sums.push_back(static_cast<double>(sums.forward * sizeof(float)));
-    if (goes_back && sums.backward > 0)
-      times.backward_sums.push_back(static_cast<double>(sums.backward * sizeof(float)));
-    work.layers.push_back(std::move(times));
+    const auto [forward, backward] = passes_of(model, i, shapes, wanted[i], work.layout.parameter_type);
+    LayerTime& layer = work.layers[i];
+    layer.unit = flat.unit_of(i);
+    layer.forward_s += micros.share * time(forward);
+    if (goes_back) layer.backward_s += micros.share * time(backward);
+    layer.flops += micros.share * (forward.flops + backward.flops);
+    const worker::LayerSums sums =
+        model.layers[i]->tensor_sums(shapes[worker::sources_of(model, i).front()], wanted[i]);
+    micros.add_sum(sums.forward * sizeof(float), 0, layer.forward_sums);
+    if (goes_back) micros.add_sum(sums.backward * sizeof(float), 0, layer.backward_sums);
   }
 }
 
 /// The messages between stages, and the loss's sums over the tensor group.
-void add_messages(const worker::Model& stage, const worker::FlatModel& flat, std::size_t batch, bool last,
+void add_messages(const worker::Model& stage, const worker::FlatModel& flat, const Micros& micros, bool last,
                   Workload& work) {
-  const auto sizes = worker::StageLinks::sizes_of(stage, flat, last, {.max_batch = batch});
-  const auto bytes = [&](std::size_t elements) {
-    return static_cast<double>(elements * batch * size_bytes(work.layout.parameter_type));
+  const auto sizes = worker::StageLinks::sizes_of(stage, flat, last, {.max_batch = micros.batch});
+  const auto add = [&](double& bytes, std::size_t elements, bool is_sent = true) {
+    const std::size_t all = elements * micros.batch * size_bytes(work.layout.parameter_type);
+    if (is_sent) bytes += micros.share * static_cast<double>(all);
   };
-  work.input_bytes = bytes(sizes.input);
-  work.input_gradient_bytes = sizes.input_gradient ? work.input_bytes : 0;
-  work.output_bytes = bytes(sizes.output);
-  work.output_gradient_bytes = sizes.output_gradient ? work.output_bytes : 0;
+  add(work.input_bytes, sizes.input);
+  add(work.input_gradient_bytes, sizes.input, sizes.input_gradient);
+  add(work.output_bytes, sizes.output);
+  add(work.output_gradient_bytes, sizes.output, sizes.output_gradient);
   if (stage.loss == nullptr) return;
-  const worker::LossExchange loss = stage.loss->tensor_sums(batch * stage.rows_per_sample);
-  if (loss.largest_f32 > 0) work.loss_sums.push_back(static_cast<double>(loss.largest_f32 * sizeof(float)));
-  if (loss.sum_f64 > 0) work.loss_sums.push_back(static_cast<double>(loss.sum_f64 * sizeof(double)));
-}
-
-/// Adds what a micro-batch of `batch` samples computes and sends.
-void add_passes(const JobOptions& job, const worker::Model& stage, const worker::FlatModel& flat, std::size_t batch,
-                bool last, const PassTime& time, Workload& work) {
-  add_layers(stage, flat, batch, time, work);
-  if (job.activation_checkpointing == "unit") add_recomputing(job, flat, last, work);
-  add_messages(stage, flat, batch, last, work);
-}
-
-void mix(double& value, double other, double share) { value += share * (other - value); }
-void mix(std::vector<double>& values, const std::vector<double>& others, double share) {
-  check(values.size() == others.size(), "micro-batches of different sizes sum different vectors");
-  for (std::size_t i = 0; i < values.size(); ++i) mix(values[i], others[i], share);
-}
-
-/// Turns the work of the smaller micro-batches into the mean of all of them.
-void mix_in(Workload& work, const Workload& larger, double share) {
-  for (std::size_t i = 0; i < work.layers.size(); ++i) {
-    LayerTime& layer = work.layers[i];
-    const LayerTime& other = larger.layers[i];
-    mix(layer.forward_s, other.forward_s, share);
-    mix(layer.backward_s, other.backward_s, share);
-    mix(layer.flops, other.flops, share);
-    mix(layer.forward_sums, other.forward_sums, share);
-    mix(layer.backward_sums, other.backward_sums, share);
-  }
-  mix(work.input_bytes, larger.input_bytes, share);
-  mix(work.input_gradient_bytes, larger.input_gradient_bytes, share);
-  mix(work.output_bytes, larger.output_bytes, share);
-  mix(work.output_gradient_bytes, larger.output_gradient_bytes, share);
-  mix(work.loss_sums, larger.loss_sums, share);
+  const worker::LossExchange loss = stage.loss->tensor_sums(micros.batch * stage.rows_per_sample);
+  micros.add_sum(loss.largest_f32 * sizeof(float), 0, work.loss_sums);
+  micros.add_sum(loss.sum_f64 * sizeof(double), loss.largest_f32 > 0 ? 1 : 0, work.loss_sums);
 }
 
 void add_units(const worker::FlatModel& flat, const std::map<std::string, std::vector<std::size_t>>& stages_of,
@@ -209,6 +207,9 @@ std::vector<Workload> make_workloads(const JobOptions& job, const worker::Regist
   // A batch is cut into micro-batches of at most two sizes, which differ by one sample (worker::Trainer).
   const std::size_t smaller = std::max<std::size_t>(1, job.batch_per_worker() / job.accumulate);
   const std::size_t one_more = job.batch_per_worker() < job.accumulate ? 0 : job.batch_per_worker() % job.accumulate;
+  const double share = static_cast<double>(one_more) / static_cast<double>(job.accumulate);
+  std::vector<Micros> sizes{{smaller, 1 - share}};
+  if (one_more > 0) sizes.push_back({smaller + 1, share});
   const worker::TensorPart largest =
       job.tensor > 1 ? worker::TensorPart(job.tensor - 1, job.tensor) : worker::TensorPart();
   const Described divided = job.tensor > 1 ? describe(job, registries, largest) : whole;
@@ -234,12 +235,11 @@ std::vector<Workload> make_workloads(const JobOptions& job, const worker::Regist
     work.rows.assign(rows.begin(), rows.end());
     work.layout.tables.resize(rows.size());
     add_units(*part.flat, stages_of, work);
-    Workload larger = work;
-    add_passes(job, model, *part.flat, smaller, last, time, work);
-    if (one_more > 0) {
-      add_passes(job, model, *part.flat, smaller + 1, last, time, larger);
-      mix_in(work, larger, static_cast<double>(one_more) / static_cast<double>(job.accumulate));
+    for (const Micros& micros : sizes) {
+      add_layers(model, *part.flat, micros, time, work);
+      add_messages(model, *part.flat, micros, last, work);
     }
+    if (job.activation_checkpointing == "unit") add_recomputing(job, *part.flat, last, work);
     all.push_back(std::move(work));
   }
   set_sleeps(job, all);

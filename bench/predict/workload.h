@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <psring/common/base/layout.h>
@@ -79,11 +80,10 @@ struct LayerPass {
 /// The time of a layer's pass.
 using PassTime = std::function<double(const LayerPass& pass)>;
 
-/// The name of a layer's class, without namespaces.
-std::string kind_of(const worker::Layer& layer);
-
-/// The elements of a layer's different inputs, of its output and parameters. `shapes`: worker::activation_shapes().
-double elements_of(const worker::Model& model, std::size_t layer, std::span<const worker::Shape> shapes);
+/// The passes of a layer, forward and backward. `shapes`: worker::activation_shapes().
+std::pair<LayerPass, LayerPass> passes_of(const worker::Model& model, std::size_t layer,
+                                          std::span<const worker::Shape> shapes, const worker::Wanted& wanted,
+                                          DType type);
 
 /// Describes the step of one worker of each stage of a job, without data and without memory for parameters: one
 /// description if there is no pipeline. Of the workers that divide a layer, the last one has the largest part.
