@@ -74,7 +74,15 @@ Solution best_of(std::span<const TimedSize> measured) {
   return *best;
 }
 
-double number(const Json& json, const char* name) { return json.at(name).get<double>(); }
+/// The numbers of a line in a file.
+constexpr std::pair<const char*, double CostLine::*> kNumbers[] = {{"fixed_s", &CostLine::fixed_s},
+                                                                   {"per_unit_s", &CostLine::per_unit_s},
+                                                                   {"per_element_s", &CostLine::per_element_s},
+                                                                   {"median_error", &CostLine::median_error},
+                                                                   {"worst_error", &CostLine::worst_error},
+                                                                   {"fixed_error", &CostLine::fixed_error},
+                                                                   {"per_unit_error", &CostLine::per_unit_error},
+                                                                   {"most", &CostLine::most}};
 
 }  // namespace
 
@@ -129,18 +137,10 @@ double Fit::factor(const std::string& name) const {
 
 Json to_json(const Fit& fit) {
   Json lines = Json::object();
-  for (const auto& [name, line] : fit.lines)
-    lines[name] = {{"unit", line.unit},
-                   {"fixed_s", line.fixed_s},
-                   {"per_unit_s", line.per_unit_s},
-                   {"per_element_s", line.per_element_s},
-                   {"points", line.points},
-                   {"median_error", line.median_error},
-                   {"worst_error", line.worst_error},
-                   {"fixed_error", line.fixed_error},
-                   {"per_unit_error", line.per_unit_error},
-                   {"most", line.most},
-                   {"good", line.good()}};
+  for (const auto& [name, line] : fit.lines) {
+    lines[name] = {{"unit", line.unit}, {"points", line.points}, {"good", line.good()}};
+    for (const auto& [key, number] : kNumbers) lines[name][key] = line.*number;
+  }
   Json factors = Json::object();
   for (const auto& [name, value] : fit.factors) factors[name] = value;
   Json json = {{"format", "psring-fit"},       {"version", kVersion},          {"host", fit.host},
@@ -157,16 +157,8 @@ Json to_json(const Fit& fit) {
 namespace {
 
 CostLine read_line(const Json& json) {
-  CostLine line{.fixed_s = number(json, "fixed_s"),
-                .per_unit_s = number(json, "per_unit_s"),
-                .per_element_s = number(json, "per_element_s"),
-                .unit = json.at("unit").get<std::string>(),
-                .points = json.at("points").get<std::size_t>(),
-                .median_error = number(json, "median_error"),
-                .worst_error = number(json, "worst_error"),
-                .fixed_error = number(json, "fixed_error"),
-                .per_unit_error = number(json, "per_unit_error"),
-                .most = number(json, "most")};
+  CostLine line{.unit = json.at("unit").get<std::string>(), .points = json.at("points").get<std::size_t>()};
+  for (const auto& [key, number] : kNumbers) line.*number = json.at(key).get<double>();
   return line;
 }
 
