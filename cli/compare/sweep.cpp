@@ -3,22 +3,10 @@
 
 #include <psring/cli/compare/sweep.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/text.h>
 #include <psring/common/proc/options/table.h>
 
 namespace psring::cli {
-namespace {
-
-std::vector<std::string> split(const std::string& text) {
-  std::vector<std::string> values;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    values.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return values;
-}
-
-}  // namespace
 
 std::vector<std::string> split_links(const std::string& text) {
   std::vector<std::string> links;

@@ -96,12 +96,11 @@ std::optional<Tokenizer> find_tokenizer(const GenerateFlags& flags, std::size_t 
 
 Tokens parse_tokens(const std::string& text) {
   Tokens tokens;
-  for (std::size_t at = 0; at <= text.size() && !text.empty();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
-    const std::size_t token = parse_count("--prompt-tokens", text.substr(at, comma - at));
+  if (text.empty()) return tokens;
+  for (const std::string& part : split(text)) {
+    const std::size_t token = parse_count("--prompt-tokens", part);
     if (token > UINT32_MAX - 1) fail(ErrorKind::usage, "--prompt-tokens: {} is no token", token);
     tokens.push_back(static_cast<std::uint32_t>(token));
-    at = comma + 1;
   }
   return tokens;
 }

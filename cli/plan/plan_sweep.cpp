@@ -9,6 +9,7 @@
 
 #include <psring/cli/plan/plan_sweep.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/text.h>
 
 namespace psring::cli {
 namespace {
@@ -61,17 +62,6 @@ std::optional<std::vector<std::string>> doubling(std::string_view text) {
   return values;
 }
 
-std::vector<std::string> list_of(std::string_view text) {
-  const char separator = text.find(';') == std::string_view::npos ? ',' : ';';
-  std::vector<std::string> values;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, at), text.size());
-    values.emplace_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return values;
-}
-
 }  // namespace
 
 std::vector<double> PlanSweep::positions() const {
@@ -94,7 +84,7 @@ PlanSweep parse_plan_sweep(const std::string& text) {
   const bool known = std::ranges::find(kSwept, sweep.name) != kSwept.end();
   if (equals != std::string::npos && known) {
     const std::string values = text.substr(equals + 1);
-    sweep.values = doubling(values).value_or(list_of(values));
+    sweep.values = doubling(values).value_or(split(values, values.find(';') == std::string::npos ? ',' : ';'));
   }
   if (sweep.values.empty() || sweep.values.size() > kMostValues || std::ranges::count(sweep.values, "") > 0)
     fail(

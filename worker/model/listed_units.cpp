@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/text.h>
 #include <psring/worker/model/flat_parameters.h>
 
 namespace psring::worker {
@@ -41,9 +42,7 @@ std::string all_names(const FlatModel& model) {
 
 std::vector<std::size_t> listed_units(const FlatModel& model, std::string_view list) {
   std::vector<bool> listed(model.units(), false);
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    const std::string_view entry = list.substr(begin, end - begin);
+  for (const std::string_view entry : split(list)) {
     bool found = false;
     for (std::size_t unit = 0; unit < model.units() && !entry.empty(); ++unit) {
       const Named match = named(entry, model, unit);
@@ -55,7 +54,6 @@ std::vector<std::size_t> listed_units(const FlatModel& model, std::string_view l
     }
     if (!found)
       fail(ErrorKind::usage, "--freeze {}: the model has no unit '{}'; its units: {}", list, entry, all_names(model));
-    begin = end + 1;
   }
   if (std::all_of(listed.begin(), listed.end(), [](bool each) { return each; }))
     fail(ErrorKind::usage, "--freeze {}: nothing is left to train; the model's units: {}", list, all_names(model));

@@ -21,6 +21,9 @@ bool is_utf8(std::string_view bytes);
 /// Returns a text in which every byte that is not ASCII reads \xNN, for messages about text that is not UTF-8.
 std::string with_escapes(std::string_view bytes);
 
+/// Returns the parts of a text between separators: one more than there are separators.
+std::vector<std::string> split(std::string_view text, char separator = ',');
+
 /// Returns the lines of a plain text, without their ends. A last line does not need an end.
 std::vector<std::string_view> lines_of(std::string_view text);
 

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/text.h>
 #include <psring/common/proc/options/one_table.h>
 #include <psring/common/proc/options/table.h>
 #include <psring/common/proc/options/values.h>
@@ -18,16 +19,6 @@ struct OneTable {
   std::string name;
   std::vector<std::pair<std::string, std::string>> options;  ///< by the name of the option for all tables
 };
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (std::size_t at = 0; at <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, at), text.size());
-    parts.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return parts;
-}
 
 /// Parses NAME:KEY=VALUE,... A part between commas that begins with no key belongs to the value before: ttl=9,keep=5.
 OneTable parse_table(std::string_view text) {

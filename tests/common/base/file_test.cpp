@@ -135,6 +135,13 @@ TEST_CASE("a stream without a name ends if its writers have gone") {
   CHECK(read_stream("/proc/self/fd/" + std::to_string(read.get())) == text);
 }
 
+TEST_CASE("a list has one part more than separators") {
+  CHECK(split("a,b,,c") == std::vector<std::string>{"a", "b", "", "c"});
+  CHECK(split("a,") == std::vector<std::string>{"a", ""});
+  CHECK(split("") == std::vector<std::string>{""});
+  CHECK(split("a,b;c", ';') == std::vector<std::string>{"a,b", "c"});
+}
+
 TEST_CASE("text is plain without its byte-order mark and carriage returns") {
   CHECK(plain_text("\xEF\xBB\xBF"
                    "a\r\nb\r\n",

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/text.h>
 #include <psring/worker/model/graph.h>
 #include <psring/worker/model/parallel/cut.h>
 
@@ -52,13 +53,10 @@ std::size_t parse_layer(std::string_view text, const std::string& all) {
 /// Parses "0-2,3": the first and the last layer of each stage.
 std::vector<std::pair<std::size_t, std::size_t>> parse_stages(const std::string& text) {
   std::vector<std::pair<std::size_t, std::size_t>> stages;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(',', begin), text.size());
-    const std::string_view part = std::string_view(text).substr(begin, end - begin);
+  for (const std::string_view part : split(text)) {
     const std::size_t dash = part.find('-');
     const std::size_t first = parse_layer(part.substr(0, dash), text);
     stages.emplace_back(first, dash == std::string_view::npos ? first : parse_layer(part.substr(dash + 1), text));
-    begin = end + 1;
   }
   return stages;
 }
