@@ -7,6 +7,7 @@
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
 #include <psring/worker/metrics.h>
+#include <psring/worker/predict_job.h>
 #include <psring/worker/training.h>
 
 namespace psring::worker {
@@ -197,15 +198,9 @@ std::string MetricsWriter::summary_json(const Prediction& prediction, std::uint6
   predict("own_server_sends", prediction.own_server_sends);
   if (prediction.exposed_s) predicted["exposed_comm_s"] = *prediction.exposed_s;
   predicted["same_bits"] = prediction.same_bits;
-  for (const auto& [category, bytes] : prediction.worker_memory)
-    predicted["worker_memory"][std::string(to_string(category))] = bytes;
-  for (const auto& [category, bytes] : prediction.server_memory)
-    predicted["server_memory"][std::string(to_string(category))] = bytes;
-  for (const auto& memory : prediction.each_server_memory) {
-    Json booked = Json::object();
-    for (const auto& [category, bytes] : memory) booked[std::string(to_string(category))] = bytes;
-    predicted["each_server_memory"].push_back(std::move(booked));
-  }
+  if (!prediction.worker_memory.empty()) predicted["worker_memory"] = to_json(prediction.worker_memory);
+  if (!prediction.server_memory.empty()) predicted["server_memory"] = to_json(prediction.server_memory);
+  for (const auto& memory : prediction.each_server_memory) predicted["each_server_memory"].push_back(to_json(memory));
   Json test{{"loss_sum", evaluation_.loss_sum}, {"rows", evaluation_.rows}};
   if (run_.classes) test["correct"] = evaluation_.correct;
   for (const OwnFigure& sum : evaluation_.own) test["own"][sum.name] = sum.value;

@@ -145,4 +145,10 @@ std::uint64_t total_bytes(const std::map<Category, std::uint64_t>& memory) {
                          [](std::uint64_t sum, const auto& one) { return sum + one.second; });
 }
 
+Json to_json(const std::map<Category, std::uint64_t>& memory) {
+  Json object = Json::object();
+  for (const auto& [category, bytes] : memory) object[std::string(to_string(category))] = bytes;
+  return object;
+}
+
 }  // namespace psring::worker

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include <psring/common/base/text/json.h>
 #include <psring/worker/exchange/prediction.h>
 #include <psring/worker/train_setup.h>
 
@@ -25,5 +26,7 @@ std::vector<std::size_t> place_workers(std::size_t workers, std::size_t hosts);
 
 /// The sum of all categories, in bytes.
 std::uint64_t total_bytes(const std::map<Category, std::uint64_t>& memory);
+/// An object of the bytes by the names of the categories.
+Json to_json(const std::map<Category, std::uint64_t>& memory);
 
 }  // namespace psring::worker

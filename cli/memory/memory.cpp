@@ -20,6 +20,7 @@
 #include <psring/common/base/text/json.h>
 #include <psring/common/base/text/spec.h>
 #include <psring/common/proc/options/check.h>
+#include <psring/worker/predict_job.h>
 
 namespace psring::cli {
 namespace {
@@ -29,13 +30,6 @@ constexpr double kMiB = 1 << 20;
 constexpr std::size_t kMostHosts = 4096;
 constexpr std::size_t kMostJobWorkers = 64;  // a strategy is made for each number
 constexpr std::size_t kMostJobBatch = 4096;
-
-Json json_of(const std::map<Category, std::uint64_t>& memory) {
-  Json object;
-  for (const auto& [category, bytes] : memory) object[std::string(to_string(category))] = bytes;
-  object["total"] = worker::total_bytes(memory);
-  return object;
-}
 
 /// Finds what fits into --limit, by the jobs that `train` would make of the same options.
 class Fits {
@@ -208,6 +202,12 @@ std::vector<std::string> memory_row(const std::string& name, const std::map<Cate
   if (index) cell(Category::index);
   cells.push_back(mib(worker::total_bytes(memory)));
   return cells;
+}
+
+Json json_of(const std::map<Category, std::uint64_t>& memory) {
+  Json object = worker::to_json(memory);
+  object["total"] = worker::total_bytes(memory);
+  return object;
 }
 
 std::string size_text(double bytes) {

@@ -12,6 +12,7 @@
 #include <psring/cli/compare/sweep.h>
 #include <psring/cli/options/language.h>
 #include <psring/common/base/memory_ledger.h>
+#include <psring/common/base/text/json.h>
 #include <psring/common/proc/options/values.h>
 
 namespace psring::cli {
@@ -55,6 +56,9 @@ std::string memory_name(const std::string& name, Language language);
 std::vector<std::string> memory_head(Language language, bool index);
 std::vector<std::string> memory_row(const std::string& name, const std::map<Category, std::uint64_t>& memory,
                                     bool index);
+
+/// The bytes by category, and their total.
+Json json_of(const std::map<Category, std::uint64_t>& memory);
 
 /// psring memory --parameters. Returns the exit status. Throws usage.
 int transformer_memory(const MemoryFlags& flags, const App& app);

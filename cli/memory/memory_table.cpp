@@ -100,13 +100,6 @@ TableMemory predict(const MemoryFlags& flags, const JobOptions& job, const optim
   return memory;
 }
 
-Json json_of(const std::map<Category, std::uint64_t>& memory) {
-  Json object;
-  for (const auto& [category, bytes] : memory) object[std::string(to_string(category))] = bytes;
-  object["total"] = worker::total_bytes(memory);
-  return object;
-}
-
 }  // namespace
 
 double expected_keys(double rows, double exponent, double draws) {

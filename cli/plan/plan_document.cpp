@@ -3,18 +3,13 @@
 #include <psring/cli/plan/plan_document.h>
 #include <psring/cli/plan/plan_text.h>
 #include <psring/common/proc/options/check.h>
+#include <psring/worker/predict_job.h>
 
 namespace psring::cli {
 namespace {
 
 Json to_json(const net::LinkSpec& link) {
   return {{"bits_per_second", link.bits_per_second}, {"delay_s", seconds(link.delay)}};
-}
-
-Json to_json(const std::map<Category, std::uint64_t>& memory) {
-  Json parts = Json::object();
-  for (const auto& [category, bytes] : memory) parts[std::string(to_string(category))] = bytes;
-  return parts;
 }
 
 Json to_json(const options::Given& given) {
@@ -69,8 +64,8 @@ Json to_json(const PlanRow& row, const options::Given& given) {
           {"sent_bytes", row.sent_bytes},
           {"row_bytes", row.memory.rows.empty() ? Json() : to_json(row.row_bytes())},
           {"process_bytes", row.process_bytes},
-          {"worker_memory", to_json(row.memory.worker)},
-          {"server_memory", to_json(row.memory.server)},
+          {"worker_memory", worker::to_json(row.memory.worker)},
+          {"server_memory", worker::to_json(row.memory.server)},
           {"fits", row.fits},
           {"bound", row.step.bound}};
 }

@@ -16,6 +16,7 @@
 #include <psring/view/ownership.h>
 #include <psring/view/step/play.h>
 #include <psring/view/step/scene.h>
+#include <psring/worker/predict_job.h>
 #include <psring/worker/train_setup.h>
 
 namespace psring::view {
@@ -73,12 +74,6 @@ std::vector<std::vector<std::size_t>> unit_numbers(const JobOptions& job, const 
   return numbers;
 }
 
-Json memory_of(const std::map<Category, std::uint64_t>& booked) {
-  Json json = Json::object();
-  for (const auto& [category, bytes] : booked) json[std::string(to_string(category))] = bytes;
-  return json;
-}
-
 /// Predicted bytes of a step, and of the whole scene on top of its steps', and booked bytes; a value that is missing is
 /// left out.
 Json prediction_of(const worker::Prediction& prediction, bool has_tables) {
@@ -94,9 +89,10 @@ Json prediction_of(const worker::Prediction& prediction, bool has_tables) {
   add("servers_send", prediction.server_sends);
   add("servers_receive", prediction.server_receives);
   add("exposed_s", prediction.exposed_s);
-  json["worker_memory"] = memory_of(prediction.worker_memory);
-  json["server_memory"] = memory_of(prediction.server_memory);
-  for (const auto& memory : prediction.each_server_memory) json["each_server_memory"].push_back(memory_of(memory));
+  json["worker_memory"] = worker::to_json(prediction.worker_memory);
+  json["server_memory"] = worker::to_json(prediction.server_memory);
+  for (const auto& memory : prediction.each_server_memory)
+    json["each_server_memory"].push_back(worker::to_json(memory));
   return json;
 }
 
