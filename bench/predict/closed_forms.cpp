@@ -76,31 +76,28 @@ class FrameList {
   }
   /// `alone_s`: the time of the collective if nothing else uses the card, where rounds or messages were joined.
   std::shared_ptr<const TimedFrames> take(std::optional<double> alone_s = {}) {
-    play_alone();
-    if (alone_s) made_.later_s = *alone_s - made_.alone_s;
-    return std::make_shared<const TimedFrames>(std::move(made_));
+    return take_later(alone_s ? *alone_s - this->alone_s() : 0);
   }
   std::shared_ptr<const TimedFrames> take_later(double later_s) {
-    play_alone();
     made_.later_s = later_s;
     return std::make_shared<const TimedFrames>(std::move(made_));
   }
-
- private:
-  void play_alone() {
-    for (const TimedFrame& frame : made_.frames) made_.service_s += frame.service_s;
+  /// From the first frame's departure until all have arrived, if nothing else uses the card.
+  double alone_s() const {
     std::vector<double> ready(made_.frames.size(), 0);
     double free = 0;
+    double end = 0;
     for (std::size_t i = 0; i < made_.frames.size(); ++i) {
       const TimedFrame& frame = made_.frames[i];
       free = std::max(free, ready[i]) + frame.service_s;
-      made_.alone_s = std::max(made_.alone_s, free + frame.latency_s);
+      end = std::max(end, free + frame.latency_s);
       for (std::size_t next = frame.first; next < frame.first + frame.count; ++next)
         ready[next] = free + frame.latency_s;
     }
-    made_.carried_s = free;
+    return end;
   }
 
+ private:
   const Wire& wire_;
   const bool whole_;
   TimedFrames made_;
@@ -184,8 +181,8 @@ class WholeRounds {
     frames_.add_round(messages);
   }
   CollectiveTime take() {
+    time_.alone_s = frames_.alone_s() + later_s_;
     time_.frames = frames_.take_later(later_s_);
-    time_.alone_s = time_.frames->alone_s + later_s_;
     return time_;
   }
 
@@ -267,9 +264,8 @@ CollectiveTime barrier_time(const Wire& wire, std::size_t n) {
   for (std::size_t other = 1; other < n; ++other)
     frames->frames.push_back({.service_s = 0, .latency_s = barrier_messages(other, n) * message});
   frames->at_once = n - 1;
-  frames->alone_s = log2_rounds(n) * message;
   const double sent = static_cast<double>(n) * log2_rounds(n);
-  return {0, 0, frames->alone_s, sent, 0, std::move(frames)};
+  return {0, 0, log2_rounds(n) * message, sent, 0, std::move(frames)};
 }
 
 CollectiveTime message_time(const Wire& wire, double bytes, double segment) {

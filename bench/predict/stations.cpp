@@ -170,8 +170,6 @@ void Stations::serve_leg(Ticket part, double at_s) {
       transfer.end_s = std::max(transfer.end_s, at_s);
       return leave(part);
     }
-    if (lanes_ == 1 && awaited_[0] != kNone && others_.empty() && leg.frames->alone_s > 0 && leg.work.service_s <= 0)
-      return serve_alone(part, leg, at_s);
     transfer.frames_left = leg.frames->frames.size();
     const std::size_t at_once = leg.frames->at_once;
     for (std::size_t frame = 0; frame < at_once; ++frame) serve_frame(part, at_s, frame);
@@ -200,17 +198,6 @@ void Stations::serve_frame(Ticket part, double at_s, std::size_t number) {
 double Stations::wait_for_work(const Leg& leg, double at_s) {
   const double work_s = leg.work.service_s / static_cast<double>(leg.frames->frames.size());
   return occupy(leg.work.station, at_s, work_s) - at_s + leg.work.waits * work_s;
-}
-
-/// No other transfer is under way, and none comes: all frames leave as if nothing else used the card.
-void Stations::serve_alone(Ticket part, const Leg& leg, double at_s) {
-  Transfer& transfer = transfers_[part];
-  const double begin = std::max(at_s, free_[leg.station]);
-  free_[leg.station] = begin + leg.frames->carried_s;
-  busy_[leg.station] += leg.frames->service_s;
-  transfer.end_s = std::max(transfer.end_s, begin + leg.frames->alone_s);
-  transfer.end_s = std::max(transfer.begin_s, transfer.end_s + leg.frames->later_s);
-  leave(part);
 }
 
 /// The worker's frames leave to the others of its group on the host, to the next one first.

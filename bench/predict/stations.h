@@ -27,12 +27,7 @@ struct TimedFrame {
 struct TimedFrames {
   std::vector<TimedFrame> frames;
   std::size_t at_once = 0;  ///< number of frames that wait for no arrival: the first ones
-  double service_s = 0;     ///< of all frames
   double later_s = 0;       ///< by which the collective ends after its last frame; negative: before
-  /// From the first frame's departure until all have arrived, and until all have left, if nothing else uses the card.
-  /// 0: not known.
-  double alone_s = 0;
-  double carried_s = 0;
 };
 
 /// The workers of a host that are members of one group: `size` of them, `stride` apart. `kind` says who sends frames to
@@ -214,7 +209,6 @@ class Stations {
   void serve(Ticket part, const Arrival& arrival);
   void serve_leg(Ticket part, double at_s);
   void serve_frame(Ticket part, double at_s, std::size_t frame);
-  void serve_alone(Ticket part, const Leg& leg, double at_s);
   void enter(Ticket part, double at_s);
   Gate& gate_of(Ticket part, Leg::Gate gate);
   bool is_blocked(Ticket part, Leg::Gate gate, double at_s);

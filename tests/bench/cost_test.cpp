@@ -409,9 +409,6 @@ TEST_CASE("frames wait for the processors that their ranks share") {
   auto rounds = std::make_shared<TimedFrames>();
   rounds->frames = {{.service_s = 1, .latency_s = 2, .first = 1, .count = 1}, {.service_s = 1, .latency_s = 2}};
   rounds->at_once = 1;
-  rounds->service_s = 2;
-  rounds->alone_s = 6;
-  rounds->carried_s = 4;
   Leg leg{.station = 0, .frames = rounds};
   const auto time = [&] {
     Stations stations(2);
