@@ -12,12 +12,6 @@ std::size_t TensorSpec::elements() const {
   return product;
 }
 
-std::size_t TensorSpec::whole_elements() const {
-  std::size_t product = 1;
-  for (const std::size_t extent : whole_shape()) product *= extent;
-  return product;
-}
-
 std::vector<Run> runs_of(const TensorSpec& tensor, Range range) {
   if (range.empty()) return {};
   if (!tensor.slice) return {{range.begin, range.begin, range.size()}};

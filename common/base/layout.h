@@ -41,9 +41,8 @@ struct TensorSpec {
   std::optional<TensorSlice> slice = std::nullopt;  ///< the part of the whole tensor that this is; nothing: all of it
 
   std::size_t elements() const;
-  /// The shape and the size of the whole tensor.
+  /// The shape of the whole tensor.
   const std::vector<std::size_t>& whole_shape() const { return slice ? slice->whole_shape : shape; }
-  std::size_t whole_elements() const;
 };
 
 /// Consecutive elements of a slice that are consecutive in the whole tensor, too.

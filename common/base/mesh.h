@@ -43,14 +43,6 @@ struct Mesh {
   /// The worker that reports the losses of its copy of the model: the last stage, where the loss is computed.
   bool reports_loss(JobRank rank) const { return tensor_rank(rank) == 0 && stage(rank) + 1 == pipeline; }
 
-  /// Returns the ranks of the workers that compute the same part of the model as `rank`, ascending. The member at
-  /// position i has DataRank i.
-  std::vector<JobRank> data_group(JobRank rank) const {
-    std::vector<JobRank> group;
-    for (std::size_t i = 0; i < data; ++i) group.push_back({rank.value % model_workers() + i * model_workers()});
-    return group;
-  }
-
   /// The axes along which workers form groups. The members of a group have equal places on all other axes.
   enum class Axis : std::uint8_t {
     data,

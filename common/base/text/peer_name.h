@@ -19,7 +19,4 @@ struct PeerName {
   bool operator==(const PeerName&) const = default;
 };
 
-/// Returns the name whose `text` this is. REQUIRES: `text` outlives the result.
-PeerName parse_peer_name(std::string_view text);
-
 }  // namespace psring

@@ -196,17 +196,3 @@ TEST_CASE("a wait's time is added up, and is its event's", "[unit]") {
   CHECK(listener.event_.duration == Nanoseconds{30});
   CHECK(std::get<Activity>(listener.event_.what).peer == PeerName{"worker", 2});
 }
-
-TEST_CASE("a peer's name is read from its text", "[unit]") {
-  for (const char* text : {"worker 3", "stage 0", "server 4294967294", "coordinator", "", "a b 7"}) {
-    INFO(text);
-    CHECK(parse_peer_name(text).text() == text);
-  }
-  CHECK(parse_peer_name("worker 3") == PeerName{"worker", 3});
-  for (const char* text :
-       {"worker 03", "worker -3", "worker ", "worker 4294967295", "worker 99999999999", "worker 3x"}) {
-    INFO(text);
-    CHECK(parse_peer_name(text) == PeerName{text});
-    CHECK(parse_peer_name(text).text() == text);
-  }
-}
