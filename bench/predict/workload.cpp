@@ -1,14 +1,12 @@
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <set>
 #include <typeinfo>
 #include <utility>
 
-#include <cxxabi.h>
-
 #include <psring/bench/predict/workload.h>
+#include <psring/common/base/system/extension.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/spec.h>
 #include <psring/worker/exchange/mesh/stage_links.h>
@@ -28,9 +26,7 @@ namespace {
 
 /// The name of a layer's class, without namespaces.
 std::string kind_of(const worker::Layer& layer) {
-  const std::unique_ptr<char, decltype(&std::free)> name(
-      abi::__cxa_demangle(typeid(layer).name(), nullptr, nullptr, nullptr), &std::free);
-  const std::string whole = name ? name.get() : typeid(layer).name();
+  const std::string whole = name_of(typeid(layer));
   const std::size_t colon = whole.rfind("::");
   return colon == std::string::npos ? whole : whole.substr(colon + 2);
 }

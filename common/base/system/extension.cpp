@@ -1,13 +1,11 @@
 #include <cstdlib>
 #include <memory>
-#include <typeinfo>
 
 #include <cxxabi.h>
 
 #include <psring/common/base/system/extension.h>
 
 namespace psring {
-namespace {
 
 std::string name_of(const std::type_info& type) {
   int status = 0;
@@ -15,8 +13,6 @@ std::string name_of(const std::type_info& type) {
                                                     &std::free);
   return status == 0 ? name.get() : type.name();
 }
-
-}  // namespace
 
 void rethrow_from_extension(const std::string& part) {
   try {

@@ -2,11 +2,15 @@
 
 #include <exception>
 #include <string>
+#include <typeinfo>
 #include <utility>
 
 #include <psring/common/base/text/error.h>
 
 namespace psring {
+
+/// The name of a class, with its namespaces.
+std::string name_of(const std::type_info& type);
 
 /// Rethrows the exception that is being handled. An Error, and any exception that to_error can classify (memory,
 /// threads), stays as it is. Any other exception becomes Error(bug) with the line "PART threw TYPE: MESSAGE".
