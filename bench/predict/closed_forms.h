@@ -6,6 +6,7 @@
 
 #include <psring/bench/predict/mesh.h>
 #include <psring/bench/predict/stations.h>
+#include <psring/common/net/frame.h>
 #include <psring/ring/plan/tuning.h>
 
 namespace psring::bench {
@@ -13,7 +14,7 @@ namespace psring::bench {
 /// Pure formulas: times in seconds, sizes in bytes. docs/formulas.md derives each of them.
 
 /// Bytes that precede each frame's payload.
-inline constexpr double kHeaderBytes = 128;
+inline constexpr double kHeaderBytes = net::kHeaderBytes;
 
 /// A link, and the time that programs and kernels add to a message's way.
 struct Wire {
