@@ -22,7 +22,7 @@ constexpr std::chrono::seconds kPatience{60};
 class PsringRank final : public RankLibrary {
  public:
   PsringRank(const PsringRanks& ranks, const PsringRankOptions& options) {
-    const std::size_t arena_bytes = 2 * round_up(options.max_bytes, 4096) + ring::kShmArenaBytes;
+    const std::size_t arena_bytes = 2 * round_up(options.max_bytes, Arena::kAlignment) + ring::kShmArenaBytes;
     for (const std::string& way : options.ways) {
       ways_.push_back(parse_psring_way(way));
       connect(ranks, ways_.back(), std::make_shared<Arena>(arena_bytes));  // sparse

@@ -5,7 +5,6 @@
 #include <memory>
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <psring/bench/peers/processes.h>
 #include <psring/bench/peers/row_peer.h>
@@ -17,6 +16,7 @@
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
 #include <psring/common/base/text/spec.h>
+#include <psring/common/device/pages.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/optim/rows/table_rows.h>
 
@@ -26,7 +26,7 @@ namespace {
 /// The memory of a process, in bytes.
 std::size_t resident_bytes(const std::string& pid) {
   const std::string pages = read_stream("/proc/" + pid + "/statm");  // all, resident, and more
-  return std::stoull(pages.substr(pages.find(' '))) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return std::stoull(pages.substr(pages.find(' '))) * page_bytes();
 }
 
 /// The memory that a server books for the table once every key was trained.

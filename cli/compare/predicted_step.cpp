@@ -4,7 +4,6 @@
 #include <set>
 
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <psring/bench/predict/fitted_costs.h>
 #include <psring/bench/predict/measure.h>
@@ -15,6 +14,7 @@
 #include <psring/cli/train/summary_text.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/spec.h>
+#include <psring/common/device/mapping.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/worker/pace.h>
 
@@ -55,7 +55,7 @@ bool fits_here(const JobOptions& job, const App& app) {
   if (!has_tables(job, app)) alone.data = "synthetic";
   alone.steps = 1;
   alone.resume.clear();
-  const double host = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  const double host = static_cast<double>(host_memory_bytes());
   return static_cast<double>(job_memory(alone, 1, app).process_bytes()) <= host;
 }
 

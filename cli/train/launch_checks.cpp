@@ -1,11 +1,10 @@
 #include <optional>
 
-#include <unistd.h>
-
 #include <psring/cli/doctor/doctor_checks.h>
 #include <psring/cli/train/job_memory.h>
 #include <psring/cli/train/launch_checks.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/device/mapping.h>
 
 namespace psring::cli {
 namespace {
@@ -41,7 +40,7 @@ void check_host(const JobOptions& job, std::size_t agents, std::size_t here, con
 void check_memory(worker::TrainSetup& setup, std::size_t agents, std::size_t here) {
   if (setup.job().device != "cpu") return;
   const std::optional<double> booked = booked_here(setup, agents, here);
-  const double bytes = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  const double bytes = static_cast<double>(host_memory_bytes());
   constexpr double kGiB = 1 << 30;
   if (booked && *booked > bytes)
     fail(ErrorKind::data,

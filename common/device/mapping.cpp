@@ -11,36 +11,33 @@
 
 #include <psring/common/base/text/error.h>
 #include <psring/common/device/mapping.h>
+#include <psring/common/device/pages.h>
 
 namespace psring {
-namespace {
 
-constexpr std::size_t kPage = 4096;
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
-}  // namespace
-
-Mapping::Mapping(std::size_t bytes) : size_(round_up(bytes, kPage)) { map(-1, MAP_PRIVATE | MAP_ANONYMOUS); }
+Mapping::Mapping(std::size_t bytes) : size_(round_up(bytes, page_bytes())) { map(-1, MAP_PRIVATE | MAP_ANONYMOUS); }
 
 Mapping::Mapping(const Fd& file, std::size_t bytes) : size_(bytes) { map(file.get(), MAP_SHARED); }
 
 void Mapping::map(int fd, int flags) {
   if (size_ == 0) return;
-  // Huge pages must start at their own alignment: reserve one page more, and start at the aligned address.
-  const bool huge = size_ >= kHugePage;
-  reserved_bytes_ = size_ + (huge ? kHugePage : 0);
+  // Huge pages must start at their own alignment: reserve one more, and start at the aligned address.
+  const std::size_t page = page_bytes();
+  const std::size_t alignment = mapping_alignment(size_, page);
+  reserved_bytes_ = size_ + (alignment > page ? alignment : 0);
   void* reserved = ::mmap(nullptr, reserved_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) fail(ErrorKind::data, "cannot reserve {} bytes: {}", size_, std::strerror(errno));
   reserved_ = static_cast<std::byte*>(reserved);
   const auto address = reinterpret_cast<std::uintptr_t>(reserved);
-  std::byte* start = reserved_ + (huge ? round_up(address, kHugePage) - address : 0);
+  std::byte* start = reserved_ + (round_up(address, alignment) - address);
   if (::mmap(start, size_, PROT_READ | PROT_WRITE, flags | MAP_FIXED | MAP_NORESERVE, fd, 0) == MAP_FAILED) {
     const int error = errno;
     ::munmap(reserved, reserved_bytes_);
     fail(ErrorKind::data, "cannot map {} bytes: {}", size_, std::strerror(error));
   }
   data_ = start;
-  if (huge) ::madvise(start, size_, MADV_HUGEPAGE);  // only advice: a kernel without huge pages is slower, but correct
+  // Only advice: a kernel without huge pages is slower, but correct.
+  if (alignment > page) ::madvise(start, size_, MADV_HUGEPAGE);
 }
 
 Mapping::~Mapping() {
@@ -48,15 +45,12 @@ Mapping::~Mapping() {
 }
 
 void Mapping::discard(Range bytes) const {
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const std::size_t begin = round_up(bytes.begin, page);
-  const std::size_t end = bytes.end / page * page;
-  if (begin < end) ::madvise(data_ + begin, end - begin, MADV_DONTNEED);  // only advice: the pages stay in use without
+  const Range pages = whole_pages(bytes, page_bytes());
+  // Only advice: without it the pages stay in use.
+  if (!pages.empty()) ::madvise(data_ + pages.begin, pages.size(), MADV_DONTNEED);
 }
 
-std::size_t host_memory_bytes() {
-  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-}
+std::size_t host_memory_bytes() { return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) * page_bytes(); }
 
 Fd make_memory_file(const char* name, std::size_t bytes) {
   Fd file(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));

@@ -9,7 +9,7 @@
 namespace psring {
 
 /// Pages of this process: private pages, or pages of a memory file that other processes map, too. Sparse: a page uses
-/// memory once it is touched. Huge pages are advised if the mapping is large enough.
+/// memory once it is touched. Huge pages are advised if the mapping has 2 MiB.
 class Mapping {
  public:
   /// Maps private, zeroed pages.
@@ -30,7 +30,7 @@ class Mapping {
  private:
   void map(int fd, int flags);
 
-  std::byte* reserved_ = nullptr;  ///< start of the reserved addresses; data_ lies inside, at a huge page's alignment
+  std::byte* reserved_ = nullptr;  ///< start of the reserved addresses; data_ lies inside, at mapping_alignment()
   std::size_t reserved_bytes_ = 0;
   std::byte* data_ = nullptr;
   std::size_t size_ = 0;

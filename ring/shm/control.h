@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <psring/common/base/range.h>
+#include <psring/common/device/pages.h>
 #include <psring/ring/call.h>
 #include <psring/ring/shm/shares.h>
 
@@ -118,7 +119,9 @@ class ShmControl {
     return header_bytes() + sizeof(ShmRank) + kShmPosts * kShmEagerBytes + counter_bytes(ranks) +
            ranks * mailbox_bytes();
   }
-  static constexpr std::size_t group_bytes(std::size_t ranks) { return round_up(ranks * rank_bytes(ranks), 4096); }
+  static constexpr std::size_t group_bytes(std::size_t ranks) {
+    return round_up(ranks * rank_bytes(ranks), kLargestPage);
+  }
   std::byte* place(std::size_t of) const { return base_ + members_[of] * rank_bytes(ranks_); }
   std::byte* after_eager_buffers(std::size_t of) const { return eager_buffer(of, 0) + kShmPosts * kShmEagerBytes; }
   std::atomic<std::uint64_t>* counters(std::size_t of) const {

@@ -153,6 +153,8 @@ constexpr std::array kOneHome = {
     OneHome{"fmt::print(", "", "out::print or out::error (common/base/system/standard_files.h): fmt::print throws"},
     OneHome{"hardware_concurrency", "common/base/system/processors.cpp", "usable_processors() knows the CPU quota"},
     OneHome{"_SC_NPROCESSORS_CONF", "", "usable_processors() knows the CPU quota"},
+    OneHome{"_SC_PAGESIZE", "common/device/pages.cpp", "page_bytes()"},
+    OneHome{"_SC_PHYS_PAGES", "common/device/mapping.cpp", "host_memory_bytes()"},
 };
 
 bool is_refused(std::string_view text) {
