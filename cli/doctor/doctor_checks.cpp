@@ -31,6 +31,7 @@
 #include <psring/common/device/device.h>
 #include <psring/common/device/kernels.h>
 #include <psring/common/device/mapping.h>
+#include <psring/common/device/pages.h>
 #include <psring/common/net/tcp/stream_cipher.h>
 
 namespace psring::cli {
@@ -116,7 +117,8 @@ Judgement huge_pages(const Examination&) {
   const std::size_t begin = all.find("psring-doctor-huge");
   const std::uint64_t kib = begin == std::string::npos ? 0 : number_of(all.substr(begin), "ShmemPmdMapped");
   return judge_huge_pages(kTrialBytes, kib << 10,
-                          fs::exists(kTransparentHugePages) ? chosen_word(first_line(kTransparentHugePages)) : "never");
+                          fs::exists(kTransparentHugePages) ? chosen_word(first_line(kTransparentHugePages)) : "never",
+                          huge_page_bytes(page_bytes()));
 }
 
 Judgement memory_size(const Examination& examination) {

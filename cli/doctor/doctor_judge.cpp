@@ -119,7 +119,9 @@ Judgement judge_size_limits(std::optional<std::uint64_t> address_space_bytes, st
         fails ? Level::fail : Level::warn}});
 }
 
-Judgement judge_huge_pages(std::uint64_t bytes, std::uint64_t huge_bytes, const std::string& setting) {
+Judgement judge_huge_pages(std::uint64_t bytes, std::uint64_t huge_bytes, const std::string& setting,
+                           std::uint64_t huge_page) {
+  if (bytes < huge_page) return {.figure = fmt::format("a huge page of this kernel has {} MiB", huge_page >> 20)};
   const bool few = huge_bytes * 2 < bytes;
   return judged(fmt::format("{} of {} MiB of shared memory in huge pages, the kernel's setting is '{}'",
                             huge_bytes >> 20, bytes >> 20, setting),

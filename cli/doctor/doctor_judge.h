@@ -42,8 +42,10 @@ Judgement judge_port_range(std::uint64_t first, std::uint64_t last, std::size_t 
 Judgement judge_memory(std::uint64_t available_bytes, std::optional<std::uint64_t> limit_bytes, std::size_t processes);
 /// Limits on a process's address space, and on the size of files, including memory files.
 Judgement judge_size_limits(std::optional<std::uint64_t> address_space_bytes, std::optional<std::uint64_t> file_bytes);
-/// Bytes that were written, and bytes of them in huge pages. `setting`: the kernel's setting for huge pages.
-Judgement judge_huge_pages(std::uint64_t bytes, std::uint64_t huge_bytes, const std::string& setting);
+/// Bytes that were written, and bytes of them in huge pages. `setting`: the kernel's setting for huge pages;
+/// `huge_page`: their size, with which fewer bytes have none.
+Judgement judge_huge_pages(std::uint64_t bytes, std::uint64_t huge_bytes, const std::string& setting,
+                           std::uint64_t huge_page);
 
 Judgement judge_open_files(std::uint64_t soft, std::uint64_t hard, std::size_t processes);
 /// Limit of threads and processes of a user or a control group (empty: no limit), and the number that exist.

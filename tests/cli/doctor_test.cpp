@@ -72,12 +72,18 @@ TEST_CASE("limits of sizes") {
 }
 
 TEST_CASE("huge pages are what the kernel made, and the cure depends on its setting") {
-  CHECK(is_ok(judge_huge_pages(64 * kMiB, 64 * kMiB, "advise")));
-  CHECK(is_ok(judge_huge_pages(64 * kMiB, 32 * kMiB, "advise")));
-  const Judgement cut_up = judge_huge_pages(64 * kMiB, 30 * kMiB, "advise");
+  CHECK(is_ok(judge_huge_pages(64 * kMiB, 64 * kMiB, "advise", 2 * kMiB)));
+  CHECK(is_ok(judge_huge_pages(64 * kMiB, 32 * kMiB, "advise", 2 * kMiB)));
+  const Judgement cut_up = judge_huge_pages(64 * kMiB, 30 * kMiB, "advise", 2 * kMiB);
   CHECK(warns(cut_up));
   CHECK_THAT(cut_up.cure, Contains("compact_memory"));
-  CHECK_THAT(judge_huge_pages(64 * kMiB, 0, "never").cure, Contains("shmem_enabled"));
+  CHECK_THAT(judge_huge_pages(64 * kMiB, 0, "never", 2 * kMiB).cure, Contains("shmem_enabled"));
+  CHECK(warns(judge_huge_pages(64 * kMiB, 0, "advise", 64 * kMiB)));
+
+  // Nothing cures huge pages that are larger than the memory: kernels with pages of 64 KiB have such ones.
+  const Judgement large = judge_huge_pages(64 * kMiB, 0, "never", 512 * kMiB);
+  CHECK(is_ok(large));
+  CHECK_THAT(large.figure, Contains("512 MiB"));
 }
 
 TEST_CASE("descriptors and threads") {
