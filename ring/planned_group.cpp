@@ -24,6 +24,13 @@ Way way_of(const PlannedRanks& ranks) {
   return hosts.size() < ranks.host_of.size() ? Way::both : Way::messages;
 }
 
+LinkOptions link_options(const PlannedRanks& ranks) {
+  LinkOptions options;
+  options.tuning = ranks.tuning;
+  options.algorithm = ranks.algorithm;
+  return options;
+}
+
 class PlannedGroup final : public ProcessGroup {
  public:
   PlannedGroup(PlannedRanks ranks, std::size_t rank, Way way)
@@ -31,7 +38,7 @@ class PlannedGroup final : public ProcessGroup {
         ranks_(std::move(ranks)),
         way_(way),
         hierarchy_(ranks_.host_of, rank),
-        links_{.group = {}, .tuning = ranks_.tuning, .algorithm = ranks_.algorithm} {}
+        links_(link_options(ranks_)) {}
 
   Work start(const Request& /*request*/) override { refuse(); }
   std::unique_ptr<ProcessGroup> subgroup(const Split& split) override {
