@@ -112,11 +112,21 @@ class Wheel(unittest.TestCase):
         done = subprocess.run([bin / "python", "-c", where], cwd=work, env=environment, capture_output=True, text=True)
         self.assertTrue(done.stdout.startswith(str(bin.parent)), done.stdout)
 
-    def test_another_python(self):
-        python = shutil.which("pypy3")
-        if python is None:
+    def test_other_pythons(self):
+        """PyPy, and each other CPython since 3.9 in the path or among those of pyenv."""
+        minors = [minor for minor in range(9, 20) if minor != sys.version_info.minor]
+        found = {"PyPy": shutil.which("pypy3")}
+        pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+        for minor in minors:
+            built = next(iter(sorted(pyenv.glob(f"3.{minor}.*/bin/python3.{minor}"))), None)
+            found[f"CPython 3.{minor}"] = built or shutil.which(f"python3.{minor}")
+        found = {name: python for name, python in found.items() if python is not None}
+        if not found:
             self.skipTest("no other Python (Debian: pypy3-venv)")
-        self.check_sum(*self.environment(python, "pypy"))
+        for name, python in found.items():
+            with self.subTest(name):
+                self.check_sum(*self.environment(python, name.replace(" ", "-")))
+        print("the wheel runs in", ", ".join(found))
 
 
 if __name__ == "__main__":
