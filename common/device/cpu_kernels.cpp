@@ -235,8 +235,10 @@ class CpuKernels final : public Kernels {
   }
 
   /// Returns the primitive for a product, which is made on first use. Returns null if oneDNN has only its reference
-  /// implementation or sgemm for the product, or no implementation.
+  /// implementation or sgemm for the product, or no implementation, or a wrong one.
   Prepared* find(const Product& product) {
+    // oneDNN 3.7 stores a column whose elements lie apart as if they were adjacent; 2.6 does not.
+    if (DNNL_VERSION_MAJOR >= 3 && product.shape.n == 1 && product.shape.ldc > 1) return nullptr;
     auto found = prepared_.find(product);
     if (found == prepared_.end()) {
       if (prepared_.size() == kMostPrepared) prepared_.clear();
