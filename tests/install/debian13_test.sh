@@ -8,7 +8,7 @@ cd "$1"
 # The packages that scripts/setup installs to build psring, without the data sets.
 packages=catch2,python3$(sed -n '/^demo=($/,/# data sets/s/^  \([a-z].*\)/ \1/p' scripts/setup | tr -d '\n' | tr ' ' ,)
 # shellcheck disable=SC2016  # the other shell expands it
-scripts/in-debian "$PWD/build/debian13" trixie $packages bash -euc '
+scripts/in-debian "$PWD/build/debian13" trixie "$packages" bash -euc '
   tests="frame_test kernels_test pages_test shm_test shm_descriptors_test shm_shares_test simulated_test tcp_test tcp_link_test"
   build=/root/build
   quietly() { "$@" >$build.log 2>&1 || { tail -n 50 $build.log; exit 1; }; }
