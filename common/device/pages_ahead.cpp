@@ -3,8 +3,8 @@
 #include <functional>
 
 #include <sys/mman.h>
-#include <unistd.h>
 
+#include <psring/common/device/pages.h>
 #include <psring/common/device/pages_ahead.h>
 
 namespace psring {
@@ -20,8 +20,7 @@ bool within(std::span<const std::byte> part, std::span<const std::byte> whole) {
 /// Only advice: where it fails, the first access takes longer.
 void touch_now(std::span<std::byte> bytes) {
 #ifdef MADV_POPULATE_WRITE
-  const auto before =
-      reinterpret_cast<std::uintptr_t>(bytes.data()) % static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const auto before = reinterpret_cast<std::uintptr_t>(bytes.data()) % page_bytes();
   ::madvise(bytes.data() - before, bytes.size() + before, MADV_POPULATE_WRITE);
 #endif
 }

@@ -8,9 +8,9 @@
 
 #include <catch2/catch.hpp>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <psring/common/device/mapping.h>
+#include <psring/common/device/pages.h>
 #include <psring/common/device/pages_ahead.h>
 
 using namespace psring;
@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kBytes = std::size_t{9} << 20;
 
 std::size_t present_bytes(std::span<std::byte> pages) {
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t page = page_bytes();
   std::vector<unsigned char> states(pages.size() / page);
   REQUIRE(::mincore(pages.data(), pages.size(), states.data()) == 0);
   std::size_t present = 0;
