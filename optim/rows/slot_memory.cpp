@@ -9,7 +9,7 @@ namespace psring::optim {
 namespace {
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kAhead = 2;  ///< blocks that are touched ahead
+constexpr std::size_t kBlocksAhead = 2;  ///< blocks that are touched ahead
 /// Smaller blocks come from the heap: all blocks of their size would not fill a few huge pages.
 constexpr std::size_t kLeastMapped = std::size_t{8} << 10;
 
@@ -22,7 +22,7 @@ std::byte* SlotMemory::allocate(std::size_t bytes) {
   if (blocks.returned.empty()) {
     check(blocks.reached < most_blocks_, "more than {} blocks of {} bytes", most_blocks_, block);
     blocks.returned.push_back(blocks.memory.data() + blocks.reached++ * block);
-    const std::size_t ahead = std::min(blocks.reached + kAhead, most_blocks_);
+    const std::size_t ahead = std::min(blocks.reached + kBlocksAhead, most_blocks_);
     const std::size_t begin = std::max(blocks.touched, blocks.reached);
     if (begin < ahead) ahead_.touch(blocks.memory.bytes().subspan(begin * block, (ahead - begin) * block));
     blocks.touched = std::max(begin, ahead);
