@@ -11,7 +11,7 @@ import time
 import tty
 import unittest
 
-from support import BIN, ENDLESS, TINY, ProgramTest, until
+from support import BIN, ENDLESS, RANKS, TINY, ProgramTest, until
 
 LOST = 4
 SILENCE = 2.0  # seconds of --heartbeat-timeout
@@ -33,7 +33,7 @@ class Life(ProgramTest):
 
     def assert_survivors_name_worker_1(self, collective, survivors):
         """Each survivor was in a collective or was to start one, or was between two steps, when it heard of the loss."""
-        call = rf"in {collective} #\d+.*, waiting for ranks? \d|before {collective}"
+        call = rf"in {collective} #\d+.*, waiting for {RANKS}|before {collective}"
         where = rf"(\[ring\] rank \d: ({call})|before step \d+): .*worker 1"
         for survivor in survivors:
             self.assertRegex((self.folder / "run" / "logs" / f"worker-{survivor}.log").read_text(), where)

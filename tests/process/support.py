@@ -22,6 +22,7 @@ LIMIT = 300 * float(os.environ.get("PSRING_TEST_TIME_SCALE", "1"))
 OTHERS = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 LAUNCHERS = ("SLURM_", "OMPI_", "PMI_", "PMIX_", "PALS_", "ALPS_", "FLUX_", "MV2_", "MVP_", "MPI_LOCAL", "JSM_", "HOROVOD_", "DMLC_", "TORCHELASTIC_")
 
+RANKS = r"ranks? [\d, and]+"  # those whom a collective waits for
 TINY = ["--data", "synthetic", "--model", "mlp:16-16-4", "--global-batch", "12"]
 ENDLESS = [*TINY, "--steps", "100000000"]
 
