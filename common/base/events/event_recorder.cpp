@@ -195,8 +195,9 @@ std::size_t EventRecorder::deflate_part(std::span<const EventRecord> records, st
   if (!records.empty()) end_ = records[is_upper(records[0]) ? 1 : 0].end;
   if (stream_ == 0) stream_ = static_cast<std::uint64_t>(end_);
   EventPartHead head{.stream = stream_, .base = end_, .dropped = dropped};
-  const auto add = [&](EventRecord record) {
+  const auto add = [&](const EventRecord& recorded) {
     deflating_.assert_held();
+    EventRecord& record = out.emplace_back(recorded);
     const std::size_t kind = record.state & EventRecord::kKind;
     if (!is_report(kind)) {
       record.source = texts.number_of(std::bit_cast<std::source_location>(record.source));
@@ -205,7 +206,6 @@ std::size_t EventRecorder::deflate_part(std::span<const EventRecord> records, st
       record.name_size = 0;
     }
     if (!is_upper(record)) record.end -= std::exchange(end_, record.end);
-    out.push_back(record);
   };
   unit_names_.end = end_;
   if (unit_names_.name != 0) add(unit_names_);
