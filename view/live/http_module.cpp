@@ -104,9 +104,16 @@ class Format final : public HttpFormat, private httplib::Server {
     const std::string request = without_ranges(head);
     MemoryStream stream(request);
     bool closed = false;
-    process_request(stream, true, closed, [](httplib::Request& parsed) {
+    const auto set_up = [](httplib::Request& parsed) {
       parsed.headers.erase("Accept-Encoding");  // compressing costs more than the way to a browser on this host
-    });
+    };
+    const auto process = [&](auto& from) {
+      if constexpr (requires { this->process_request(from, true, closed, set_up); })
+        this->process_request(from, true, closed, set_up);
+      else  // newer versions of the library also take the addresses of both ends
+        this->process_request(from, "", 0, "", 0, true, closed, set_up);
+    };
+    process(stream);
     return stream.take();
   }
 
