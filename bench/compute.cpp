@@ -9,7 +9,6 @@
 #include <vector>
 
 #include <fmt/core.h>
-#include <omp.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <psring/bench/compute.h>

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <omp.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <psring/common/base/half.h>

@@ -1,5 +1,9 @@
 #pragma once
 
+// Of OpenMP's omp.h, which comes with each compiler. oneDNN brings the library, GCC's, whoever compiles this.
+extern "C" int omp_get_max_threads();
+extern "C" void omp_set_num_threads(int threads);
+
 namespace psring {
 
 /// Describes a primitive, such as dnnl::matmul. `parts` are its kind, operands and sizes: oneDNN 2 makes an operation
