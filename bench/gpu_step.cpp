@@ -102,7 +102,7 @@ class KernelObserver final : public ReportListener {
 
 class Steps {
  public:
-  Steps(const GpuStepOptions& options, Device& device) : options_(options), device_(device) {
+  Steps(const GpuStepOptions& options, Device& device) : device_(device) {
     worker::register_builtins(registries_);
     optim::register_builtin_optimizers(optimizers_);
     // Few samples, because a run ends with an evaluation.
@@ -133,7 +133,6 @@ class Steps {
   }
 
  private:
-  const GpuStepOptions& options_;
   Device& device_;
   worker::Registries registries_;
   optim::OptimizerRegistry optimizers_;

@@ -59,10 +59,12 @@ set(flags
   # No contraction into fused operations: the same expression gives the same bits wherever it is compiled.
   -ffp-contract=off -fno-math-errno -fno-trapping-math)
 target_compile_options(psring_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>"
-  $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety>
+  # Clang has no `#pragma GCC ivdep`, warns about std::stable_sort inside the library of GCC 12, and wants braces that a
+  # list of lists may leave out.
+  "$<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wthread-safety;-Wno-unknown-pragmas;-Wno-deprecated-declarations;-Wno-missing-braces>"
   "$<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:$<IF:$<BOOL:$<TARGET_PROPERTY:PSRING_RARELY_RUN>>,${PSRING_RARE_FLAGS},-O3>>")
 if(CMAKE_UNITY_BUILD)  # sources that are compiled together look like one header to the compiler
-  target_compile_options(psring_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage>)
+  target_compile_options(psring_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endif()
 if(PSRING_SANITIZE)
   target_compile_options(psring_flags INTERFACE -fsanitize=${PSRING_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

@@ -82,7 +82,6 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 }
 
 void check_like_host(const std::string& text, bool feedback, const std::vector<float>& values) {
-  MemoryLedger ledger;
   const auto host = optim::make_codec(text, feedback);
   const auto there = optim::make_device_codec(text, feedback, device());
   const optim::GradientId id{.seed = 5, .step = 7, .micro = 1, .unit = 2, .begin = 512, .worker = 3};
@@ -153,7 +152,6 @@ TEST_CASE("top-k of many elements, of which a sample tells what is large") {
 }
 
 TEST_CASE("places beyond the end are written nowhere") {
-  MemoryLedger ledger;
   const auto codec = optim::make_device_codec("top-k:ratio=0.5", true, device());
   const std::vector<std::uint32_t> words{1, 0x3f800000, 4, 0x3f800000};
   const Copied bytes{std::span(reinterpret_cast<const std::byte*>(words.data()), 16)};
@@ -165,7 +163,6 @@ TEST_CASE("places beyond the end are written nowhere") {
 }
 
 TEST_CASE("bytes of another size are refused") {
-  MemoryLedger ledger;
   const auto codec = optim::make_device_codec("int8", true, device());
   const std::vector<std::byte> few(100);
   const std::vector<float> floats(100);

@@ -234,7 +234,10 @@ TableClient::Merged TableClient::merge(std::size_t number) {
       const float* const from = rows->gradients().data() + row * width;
       for (std::size_t i = 0; i < width; ++i) into[i] += from[i];
     }
-  return {keys, sums, {std::move(keys), std::move(sums)}};
+  Merged merged{.keys = {}, .gradients = {}, .memory = {std::move(keys), std::move(sums)}};
+  merged.keys = merged.memory.keys;
+  merged.gradients = merged.memory.gradients;
+  return merged;
 }
 
 bool TableClient::idle() {

@@ -505,7 +505,10 @@ TEST_CASE("tables may be opened from several threads") {
         for (int i = 0; i < kEach; ++i) opened(job, std::to_string(kEach * thread + i).c_str());
       });
   }
-  CHECK(job->tables.size() == 4 * kEach);
+  {
+    const psring::MutexLock lock(job->opening);
+    CHECK(job->tables.size() == 4 * kEach);
+  }
   std::uint64_t step = 0;
   ok(psring_table_start(job, &step), "start");
   ok(psring_leave(job, 60), "leave");

@@ -17,7 +17,7 @@ namespace psring::worker {
 namespace {
 
 constexpr std::uint32_t kNegatives = 24;  // the random stream: CounterRng's `tensor`
-constexpr std::size_t kMostDraws = 64;
+constexpr std::size_t kMostTries = 64;
 
 /// Packages with their features, and edges between packages. Sample (1 + negatives) e is edge e.
 class PackageGraph final : public Dataset {
@@ -70,7 +70,7 @@ class PackageGraph final : public Dataset {
                             .step = static_cast<std::uint32_t>(index),
                             .micro = static_cast<std::uint16_t>(index >> 32)});
       // A package that depends on all that is ever drawn keeps its last draw.
-      for (std::size_t draw = 0; draw < kMostDraws; ++draw) {
+      for (std::size_t draw = 0; draw < kMostTries; ++draw) {
         dependency = edges_[std::uint64_t{rng.bits(draw)} * edges_.size() >> 32].second;
         if (!std::ranges::binary_search(known_, std::pair(package, dependency))) break;
       }
