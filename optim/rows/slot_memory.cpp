@@ -35,7 +35,7 @@ std::byte* SlotMemory::allocate(std::size_t bytes) {
 
 void SlotMemory::free(std::byte* memory, std::size_t bytes) {
   const std::size_t block = round_up(bytes, kLine);
-  if (block < kLeastMapped) return ::operator delete (memory, block, std::align_val_t{kLine});
+  if (block < kLeastMapped) return ::operator delete (memory, std::align_val_t{kLine});
   const auto found = sizes_.find(block);
   Blocks& blocks = found->second;
   if (--blocks.used == 0) {
