@@ -124,10 +124,11 @@ function(psring_program name)
   install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endfunction()
 
-# The environment of every test. The distribution's libraries are not instrumented, so ZeroMQ's threads look like races.
-set(PSRING_TEST_ENVIRONMENT)
+# The environment of every test. Debian 13's PyTorch has no libuv. The distribution's libraries are not instrumented, so
+# ZeroMQ's threads look like races.
+set(PSRING_TEST_ENVIRONMENT USE_LIBUV=0)
 if(PSRING_SANITIZE STREQUAL "thread")
-  set(PSRING_TEST_ENVIRONMENT
+  list(APPEND PSRING_TEST_ENVIRONMENT
     "TSAN_OPTIONS=halt_on_error=1 ignore_noninstrumented_modules=1 suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan.supp")
 endif()
 
