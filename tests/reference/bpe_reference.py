@@ -9,6 +9,7 @@ Exit status 77: the module is not there (Debian: python3-regex).
 
 import collections
 import json
+import pathlib
 import sys
 
 try:
@@ -16,7 +17,21 @@ try:
 except ImportError:
     sys.exit(77)
 
-PATTERN = regex.compile(r"""'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+""")
+TABLE = pathlib.Path(__file__).resolve().parents[2] / "worker" / "data" / "tokenizer" / "unicode_table.h"
+
+
+def classes():
+    """Letters and numbers, as `regex` knows them. Another version than the table's may know more of them: then the table's."""
+    text = TABLE.read_text()
+    if f"from the module regex {regex.__version__}.\n" in text:
+        return r"\p{L}", r"\p{N}"
+    ranges = regex.compile(r"\{0x(\w+), 0x(\w+)\}")
+    return ["".join(f"\\U{int(first, 16):08x}-\\U{int(last, 16):08x}" for first, last in ranges.findall(part))
+            for part in text.split("kNumbers")]
+
+
+LETTERS, NUMBERS = classes()
+PATTERN = regex.compile(rf"""'s|'t|'re|'ve|'m|'ll|'d| ?[{LETTERS}]+| ?[{NUMBERS}]+| ?[^\s{LETTERS}{NUMBERS}]+|\s+(?!\S)|\s+""")
 END = "<|endoftext|>"
 
 
