@@ -14,10 +14,10 @@
 namespace psring::test {
 
 inline constexpr const char* kMlp = "mlp:20-33-17-5";
-inline constexpr const char* kGpt = "gpt:layers=3,dim=16,heads=2,context=8,vocab=31";
+inline constexpr const char* kGpt = "gpt:layers=2,dim=16,heads=2,context=8,vocab=31";
 
 inline JobOptions device_job(const char* model, std::size_t workers) {
-  JobOptions job = small_job(model, 6);
+  JobOptions job = small_job(model, 4);
   job.workers = workers;
   job.servers = 0;
   job.lr = 0.003;

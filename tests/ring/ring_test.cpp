@@ -250,7 +250,7 @@ TEST_CASE("every collective, operation, type, size and number of ranks is as the
       for (const bool registered : {true, false}) {
         if (!registered && count == 0) continue;
         try_collectives<float>(group, count, registered, kFloatOps);
-        if (count > 100'000) continue;  // the others' bytes move alike
+        if (count > 100'000 || !registered) continue;  // the others' bytes move alike
         try_collectives<double>(group, count, registered, kFloatOps);
         try_collectives<Half>(group, count, registered, kFloatOps);
         try_collectives<BFloat16>(group, count, registered, kFloatOps);
