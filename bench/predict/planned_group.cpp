@@ -65,7 +65,7 @@ class PlannedTransfer final : public ring::Operation {
 Legs joined(const Legs& first, const Legs& second) {
   std::vector<Leg> legs = *first;
   for (Leg leg : *second) {
-    leg.group = 0;
+    leg.gate = Leg::Gate::none;
     legs.push_back(std::move(leg));
   }
   return std::make_shared<const std::vector<Leg>>(std::move(legs));

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -7,14 +6,6 @@
 #include <psring/common/base/text/error.h>
 
 namespace psring::bench {
-
-void Stations::ArrivalQueue::push(const Arrival& arrival) {
-  if (empty()) list_.clear(), begin_ = 0;
-  list_.push_back(arrival);
-  for (std::size_t i = list_.size() - 1; i > begin_ && list_[i] < list_[i - 1]; --i) std::swap(list_[i], list_[i - 1]);
-}
-
-Stations::Arrival Stations::ArrivalQueue::pop() { return list_[begin_++]; }
 
 Stations::Ticket Stations::submit(const Moments& ready, Legs legs) {
   check(!legs->empty(), "a transfer without legs");
@@ -28,23 +19,19 @@ Stations::Ticket Stations::submit(const Moments& ready, Legs legs) {
   }
   for (std::size_t lane = 0; lane < lanes_; ++lane) {
     call(lane, ready[lane]);
-    arrive(ticket + lane, {.at_s = ready[lane], .order = order_++});
+    add({.at_s = ready[lane], .part = ticket + lane});
   }
   return ticket;
 }
 
 void Stations::call(std::size_t lane, double at_s) {
   calls_[lane].push_back(at_s);
-  for (auto& [part, arrival] : std::exchange(held_[lane], {}))
-    arrive(part, {.at_s = std::max(arrival.at_s, at_s), .order = order_++});
+  for (const Event& held : std::exchange(held_[lane], {})) add({.at_s = std::max(held.at_s, at_s), .part = held.part});
 }
 
-/// A part has arrivals of one kind at a time: that of its next leg, or those of the present leg's frames.
-void Stations::arrive(Ticket part, const Arrival& arrival) {
-  ArrivalQueue& arrivals = transfers_[part].arrivals;
-  const bool is_other = part != served_ && arrivals.empty();
-  arrivals.push(arrival);
-  if (is_other) others_.push({arrival, part});
+void Stations::add(Event event) {
+  event.order = order_++;
+  events_.push(event);
 }
 
 bool Stations::done(Ticket ticket) const {
@@ -58,7 +45,7 @@ Moments Stations::end_of(Ticket ticket, const Moments& since) {
     if (!transfers_[ticket + lane].done) awaited_[lane] = ticket + lane;
     call(lane, since[lane]);
   }
-  while (!done(ticket)) serve_first(std::numeric_limits<double>::infinity());
+  while (!done(ticket)) serve_first();
   Moments ends(0, lanes_);
   for (std::size_t lane = 0; lane < lanes_; ++lane) ends[lane] = transfers_[ticket + lane].end_s;
   return ends;
@@ -66,87 +53,57 @@ Moments Stations::end_of(Ticket ticket, const Moments& since) {
 
 bool Stations::done_by(Ticket ticket, const Moments& now) {
   for (std::size_t lane = 0; lane < lanes_; ++lane) call(lane, now[lane]);
-  const double last = now.last();
-  while (!done(ticket) && next_s() <= last) serve_first(last);
+  while (!done(ticket) && !events_.empty() && events_.top().at_s <= now.last()) serve_first();
   for (std::size_t lane = 0; lane < lanes_; ++lane)
     if (!transfers_[ticket + lane].done || transfers_[ticket + lane].end_s > now[lane]) return false;
   return true;
 }
 
-double Stations::next_s() const {
-  double next = std::numeric_limits<double>::infinity();
-  if (!others_.empty()) next = others_.top().arrival.at_s;
-  return incoming_.empty() ? next : std::min(next, incoming_.top().at_s);
-}
-
-void Stations::serve_first(double until_s) {
-  if (!incoming_.empty() && (others_.empty() || incoming_.top().at_s <= others_.top().arrival.at_s)) {
-    const Incoming frame = incoming_.top();
-    incoming_.pop();
-    return take(frame);
-  }
-  served_ = others_.top().ticket;
-  others_.pop();
-  while (!transfers_[served_].arrivals.empty()) {
-    const Next next{transfers_[served_].arrivals.front(), served_};
-    if (next.arrival.at_s > until_s || (!others_.empty() && next > others_.top()) ||
-        (!incoming_.empty() && incoming_.top().at_s <= next.arrival.at_s)) {
-      others_.push(next);
-      break;
-    }
-    transfers_[served_].arrivals.pop();
-    serve(served_, next.arrival);
-  }
-  served_ = kNone;
-}
-
-void Stations::serve(Ticket part, const Arrival& arrival) {
-  if (arrival.frame != kNoFrame) return serve_frame(part, arrival.at_s, arrival.frame);
-  if (!arrival.waits_for_call) return enter(part, arrival.at_s);
+void Stations::serve_first() {
+  const Event event = events_.top();
+  events_.pop();
+  if (event.kind == Event::Kind::comes) return take(event);
+  if (event.kind == Event::Kind::leaves) return serve_frame(event.part, event.at_s, event.frame);
+  if (event.kind == Event::Kind::begins) return enter(event);
   // A leg that could begin before the last call begins with one of the calls; later, if the worker waits.
-  const std::size_t lane = lane_of(part);
+  const std::size_t lane = lane_of(event.part);
   const std::vector<double>& calls = calls_[lane];
-  if (arrival.at_s < calls.back())
-    return arrive(part, {.at_s = *std::lower_bound(calls.begin(), calls.end(), arrival.at_s), .order = order_++});
-  if (arrival.at_s == calls.back() || awaited_[lane] != kNone) return enter(part, arrival.at_s);
-  held_[lane].emplace_back(part, arrival);
+  if (event.at_s < calls.back())
+    return add({.at_s = *std::lower_bound(calls.begin(), calls.end(), event.at_s), .part = event.part});
+  if (event.at_s == calls.back() || awaited_[lane] != kNone) return enter(event);
+  held_[lane].push_back(event);
 }
 
 /// The next leg begins, if all transfers of the group that were called before have come as far.
-void Stations::enter(Ticket part, double at_s) {
-  const Transfer& transfer = transfers_[part];
-  const Leg& leg = (*transfer.legs)[transfer.next];
-  if (leg.group == 0 || leg.gate == Leg::Gate::none) return serve_leg(part, at_s);
-  if (is_blocked(part, leg.gate, at_s)) return;
-  const Leg::Gate gate = leg.gate;
-  serve_leg(part, at_s);
-  open_next(part, gate, at_s);
+void Stations::enter(const Event& event) {
+  const Transfer& transfer = transfers_[event.part];
+  const Leg::Gate gate = (*transfer.legs)[transfer.next].gate;
+  if (gate == Leg::Gate::none) return serve_leg(event.part, event.at_s);
+  if (is_blocked(event, gate)) return;
+  serve_leg(event.part, event.at_s);
+  open_next(event.part, gate, event.at_s);
 }
 
 Stations::Gate& Stations::gate_of(Ticket part, Leg::Gate gate) {
   return groups_[lane_of(part)][transfers_[part].group].gates[static_cast<std::size_t>(gate)];
 }
 
-bool Stations::is_blocked(Ticket part, Leg::Gate gate, double at_s) {
-  const Transfer& transfer = transfers_[part];
-  Gate& at = gate_of(part, gate);
-  if (at.next == transfer.number) {
-    ++at.next;
-    return false;
-  }
-  at.blocked[transfer.number] = {part, at_s};
-  return true;
+bool Stations::is_blocked(const Event& event, Leg::Gate gate) {
+  const std::size_t number = transfers_[event.part].number;
+  Gate& at = gate_of(event.part, gate);
+  if (at.next != number) return at.blocked.emplace(number, event), true;
+  ++at.next;
+  return false;
 }
 
 /// The part has entered: the next one does if it is there.
 void Stations::open_next(Ticket part, Leg::Gate gate, double at_s) {
   Gate& at = gate_of(part, gate);
-  const auto found = at.blocked.find(at.next);
-  if (found == at.blocked.end()) return;
-  const Blocked blocked = found->second;
-  at.blocked.erase(found);
+  const auto found = at.blocked.extract(at.next);
+  if (found.empty()) return;
+  const Event& blocked = found.mapped();
   const double entered_s = std::max(at_s, blocked.at_s);
-  if (gate != Leg::Gate::end) return arrive(blocked.part, {.at_s = entered_s, .order = order_++});
+  if (gate != Leg::Gate::end) return add({.at_s = entered_s, .part = blocked.part});
   transfers_[blocked.part].end_s = std::max(transfers_[blocked.part].end_s, entered_s);
   ++at.next;
   end(blocked.part);
@@ -188,7 +145,7 @@ void Stations::serve_frame(Ticket part, double at_s, std::size_t number) {
   const double arrived = occupy(leg.station, at_s, frame.service_s) + frame.service_s;
   const double received = arrived + wait_for_work(leg, arrived) + frame.latency_s;
   for (std::size_t next = frame.first; next < frame.first + frame.count; ++next)
-    arrive(part, {.at_s = received, .order = order_++, .frame = next});
+    add({.at_s = received, .part = part, .kind = Event::Kind::leaves, .frame = next});
   transfer.end_s = std::max(transfer.end_s, received);
   if (--transfer.frames_left > 0) return;
   transfer.end_s = std::max(transfer.begin_s, transfer.end_s + leg.frames->later_s);
@@ -211,30 +168,31 @@ void Stations::exchange(Ticket part, const Leg& leg, double at_s) {
   for (std::size_t other = 1; other <= others; ++other) {
     const std::size_t to = group.further(lane, other);
     const bool sends = group.owns(group.kind == LaneGroup::Kind::reduces ? to : lane);
-    for (std::size_t i = 0; sends && i < each; ++i) {
-      const TimedFrame& frame = leg.frames->frames[(other - 1) * each + i];
+    for (std::size_t i = (other - 1) * each; sends && i < other * each; ++i) {
+      const TimedFrame& frame = leg.frames->frames[i];
       const double begin = std::max(at_s, out_[lane]);
       out_[lane] = begin + frame.service_s;
       transfers_[part].left_s = begin;
       busy_[leg.station] += frame.service_s / static_cast<double>(lanes_);
-      incoming_.push({.at_s = begin + frame.latency_s,
-                      .order = order_++,
-                      .part = part - lane + to,
-                      .leg = number,
-                      .service_s = frame.service_s,
-                      .later_s = leg.frames->later_s});
+      add({.at_s = begin + frame.latency_s,
+           .part = part - lane + to,
+           .kind = Event::Kind::comes,
+           .leg = number,
+           .frame = i});
     }
   }
   end_exchange(part, number);
 }
 
-void Stations::take(const Incoming& frame) {
-  double& in = in_[lane_of(frame.part)];
-  in = std::max(in, frame.at_s) + frame.service_s;
-  Got& got = transfers_[frame.part].got[frame.leg];
+void Stations::take(const Event& event) {
+  Transfer& transfer = transfers_[event.part];
+  const TimedFrames& frames = *(*transfer.legs)[event.leg].frames;
+  double& in = in_[lane_of(event.part)];
+  in = std::max(in, event.at_s) + frames.frames[event.frame].service_s;
+  Got& got = transfer.got[event.leg];
   ++got.frames;
-  got.last_s = std::max(got.last_s, in + frame.later_s);
-  end_exchange(frame.part, frame.leg);
+  got.last_s = std::max(got.last_s, in + frames.later_s);
+  end_exchange(event.part, event.leg);
 }
 
 /// The leg ends when the worker has begun it, has the frames of all others, and its own frames have left: until then
@@ -256,7 +214,6 @@ void Stations::end(Ticket part) {
   Transfer& transfer = transfers_[part];
   transfer.done = true;
   transfer.legs = nullptr;
-  transfer.arrivals.clear();
   Ticket& awaited = awaited_[lane_of(part)];
   if (awaited == part) awaited = kNone;
   if (transfer.group > 0) open_next(part, Leg::Gate::end, transfer.end_s);
@@ -265,13 +222,13 @@ void Stations::end(Ticket part) {
 void Stations::leave(Ticket part) {
   Transfer& transfer = transfers_[part];
   if (transfer.next == transfer.legs->size()) {
-    if (transfer.group == 0 || !is_blocked(part, Leg::Gate::end, transfer.end_s)) end(part);
+    if (transfer.group == 0 || !is_blocked({.at_s = transfer.end_s, .part = part}, Leg::Gate::end)) end(part);
     return;
   }
   const Leg& next = (*transfer.legs)[transfer.next];
-  arrive(part, {.at_s = next.streams ? transfer.begin_s : transfer.end_s,
-                .order = order_++,
-                .waits_for_call = next.waits_for_call});
+  add({.at_s = next.streams ? transfer.begin_s : transfer.end_s,
+       .part = part,
+       .kind = next.waits_for_call ? Event::Kind::waits : Event::Kind::begins});
 }
 
 }  // namespace psring::bench

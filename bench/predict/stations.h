@@ -1,17 +1,46 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <queue>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include <psring/bench/predict/moments.h>
-
 namespace psring::bench {
+
+/// One moment of each of some workers of a host, which act alike but not at the same times. In seconds.
+class Moments {
+ public:
+  static constexpr std::size_t kMost = 16;
+
+  Moments() = default;
+  /// The same moment for all.
+  Moments(double at, std::size_t lanes) : lanes_(lanes) { at_.fill(at); }
+
+  std::size_t lanes() const { return lanes_; }
+  double operator[](std::size_t lane) const { return at_[lane]; }
+  double& operator[](std::size_t lane) { return at_[lane]; }
+  double last() const { return *std::max_element(at_.begin(), at_.begin() + static_cast<std::ptrdiff_t>(lanes_)); }
+  Moments& operator+=(double seconds) {
+    for (std::size_t lane = 0; lane < lanes_; ++lane) at_[lane] += seconds;
+    return *this;
+  }
+  friend Moments operator+(Moments moments, double seconds) { return moments += seconds; }
+  /// The later moment of each worker.
+  friend Moments later(Moments a, const Moments& b) {
+    for (std::size_t lane = 0; lane < a.lanes_; ++lane) a.at_[lane] = std::max(a.at_[lane], b.at_[lane]);
+    return a;
+  }
+
+ private:
+  std::array<double, kMost> at_{};
+  std::size_t lanes_ = 1;
+};
 
 /// A message of a collective, at a rank that stands for all: every rank sends the same frames at the same times, so
 /// that a frame arrives here when the same frame of this rank arrives at its receiver.
@@ -130,41 +159,34 @@ class Stations {
 
  private:
   static constexpr Ticket kNone = static_cast<Ticket>(-1);
-  /// A transfer arrives at its next station; or a frame of its present leg is ready to leave.
-  struct Arrival {
+  /// What happens to a transfer's part in one lane.
+  struct Event {
+    enum class Kind : std::uint8_t {
+      comes,   ///< a frame of another worker of the host comes to this worker's link, which carries one after the other
+      leaves,  ///< a frame of the present leg is ready to leave
+      begins,  ///< the next leg is ready to begin
+      waits,   ///< it is, but begins with a call of the worker
+    };
     double at_s = 0;
+    Ticket part = kNone;
+    Kind kind = Kind::begins;
+    std::size_t leg = 0;  ///< of a frame that comes
+    std::size_t frame = 0;
     std::uint64_t order = 0;
-    std::size_t frame = kNoFrame;
-    bool waits_for_call = false;
-    bool operator<(const Arrival& other) const { return at_s != other.at_s ? at_s < other.at_s : order < other.order; }
-  };
-  static constexpr std::size_t kNoFrame = static_cast<std::size_t>(-1);
-  /// The arrivals of one transfer, first ones first. Most of them come in their order.
-  class ArrivalQueue {
-   public:
-    bool empty() const { return begin_ == list_.size(); }
-    const Arrival& front() const { return list_[begin_]; }
-    void push(const Arrival& arrival);
-    Arrival pop();
-    void clear() { list_ = {}, begin_ = 0; }
-
-   private:
-    std::vector<Arrival> list_;
-    std::size_t begin_ = 0;
+    bool operator>(const Event& other) const {
+      return std::tuple(at_s, kind != Kind::comes, order) >
+             std::tuple(other.at_s, other.kind != Kind::comes, other.order);
+    }
   };
   /// The frames of a leg that a worker has from the others of its host.
   struct Got {
     std::size_t frames = 0;
     double last_s = 0;
   };
-  struct Blocked {
-    Ticket part = kNone;
-    double at_s = 0;
-  };
   /// A gate of a group, in one lane.
   struct Gate {
-    std::size_t next = 0;                    ///< the number of the transfer that enters next
-    std::map<std::size_t, Blocked> blocked;  ///< by number
+    std::size_t next = 0;                  ///< the number of the transfer that enters next
+    std::map<std::size_t, Event> blocked;  ///< by number
   };
   struct Group {
     std::size_t transfers = 0;
@@ -181,44 +203,23 @@ class Stations {
     double left_s = 0;            ///< when the last frame of the present leg leaves to another worker of the host
     double end_s = 0;
     bool done = false;
-    ArrivalQueue arrivals = {};
     std::vector<Got> got = {};  ///< by leg; empty if there is one lane
-  };
-  /// A frame from another worker of the host comes to the receiver's link, which carries one after the other.
-  struct Incoming {
-    double at_s = 0;
-    std::uint64_t order = 0;
-    Ticket part = 0;  ///< the receiver's
-    std::size_t leg = 0;
-    double service_s = 0;
-    double later_s = 0;
-    bool operator>(const Incoming& other) const { return at_s != other.at_s ? at_s > other.at_s : order > other.order; }
-  };
-  /// The first arrival of a transfer that is not served now.
-  struct Next {
-    Arrival arrival;
-    Ticket ticket = 0;
-    bool operator>(const Next& other) const { return other.arrival < arrival; }
   };
 
   std::size_t lane_of(Ticket part) const { return part % lanes_; }
   void call(std::size_t lane, double at_s);
-  void arrive(Ticket part, const Arrival& arrival);
-  /// Serves the part that is first, as long as it is, and not after `until_s`.
-  void serve_first(double until_s);
-  void serve(Ticket part, const Arrival& arrival);
+  void add(Event event);
+  void serve_first();
   void serve_leg(Ticket part, double at_s);
   void serve_frame(Ticket part, double at_s, std::size_t frame);
-  void enter(Ticket part, double at_s);
+  void enter(const Event& event);
   Gate& gate_of(Ticket part, Leg::Gate gate);
-  bool is_blocked(Ticket part, Leg::Gate gate, double at_s);
+  bool is_blocked(const Event& event, Leg::Gate gate);
   void open_next(Ticket part, Leg::Gate gate, double at_s);
   void end(Ticket part);
   void exchange(Ticket part, const Leg& leg, double at_s);
   void end_exchange(Ticket part, std::size_t leg);
-  void take(const Incoming& frame);
-  /// When the next thing happens.
-  double next_s() const;
+  void take(const Event& frame);
   /// Returns how long a frame that arrives now waits for processors.
   double wait_for_work(const Leg& leg, double at_s);
   /// Occupies the station as soon as it is free. Returns when the service begins.
@@ -234,12 +235,10 @@ class Stations {
   std::vector<double> free_;                ///< by station: when its queue is empty
   std::vector<double> busy_;
   std::vector<Transfer> transfers_;  ///< the parts of a transfer, by lane, then those of the next
-  std::priority_queue<Next, std::vector<Next>, std::greater<>> others_;  ///< parts that have arrivals
-  std::priority_queue<Incoming, std::vector<Incoming>, std::greater<>> incoming_;
-  Ticket served_ = kNone;        ///< the part that is served now: it is not among the others
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   std::vector<Ticket> awaited_;  ///< by lane: the part for which the worker waits; it submits nothing meanwhile
-  std::vector<std::vector<std::pair<Ticket, Arrival>>> held_;  ///< by lane: they begin with the next call
-  std::vector<std::map<std::size_t, Group>> groups_;           ///< by lane
+  std::vector<std::vector<Event>> held_;              ///< by lane: they begin with the next call
+  std::vector<std::map<std::size_t, Group>> groups_;  ///< by lane
   std::uint64_t order_ = 0;
 };
 
