@@ -171,13 +171,13 @@ void TrainSetup::describe_whole() {
   add(buffers_, false);
   whole_.stage_of.assign(whole_.tensors.size(), 0);
   whole_.units = layout_.units.size();
-  whole_.layers = flat_->layers();
-  whole_.first_trained_layer = flat_->first_trained_layer();
-  whole_.input_cols = model_->input_cols;
-  whole_.stages = {{0, flat_->layers()}};
+  whole_.layers = made_.flat->layers();
+  whole_.first_trained_layer = made_.flat->first_trained_layer();
+  whole_.input_cols = made_.model->input_cols;
+  whole_.stages = {{0, made_.flat->layers()}};
   if (job_.pipeline == 1) return;
-  whole_.stages = stages_of_job(job_, *model_);
-  const std::map<std::string, SharingStages> stages_of = stages_of_tensors(*model_, whole_.stages);
+  whole_.stages = stages_of_job(job_, *made_.model);
+  const std::map<std::string, SharingStages> stages_of = stages_of_tensors(*made_.model, whole_.stages);
   for (std::size_t i = 0; i < whole_.tensors.size(); ++i)
     whole_.stage_of[i] = stages_of.at(whole_.tensors[i].name).front();
   for (const auto& [name, stages] : stages_of) {
@@ -188,32 +188,35 @@ void TrainSetup::describe_whole() {
   }
 }
 
-/// Makes the model, or a part of each layer, as the job's options group and freeze its layers.
-void TrainSetup::make_model(const TensorPart& part) {
-  const Spec spec = Spec::parse("--model", job_.model);
-  if (!part.whole() && registries_->models.contains(spec.name()) && !registries_->tensor_models.contains(spec.name()))
-    fail(ErrorKind::usage, "--tensor {}: --model {}: its layers cannot be divided; models that can: {}", job_.tensor,
-         spec.name(), registries_->tensor_models.names());
-  model_ = part.whole() ? registries_->models.make(spec) : registries_->tensor_models.make(spec, part);
-  flat_ = std::make_unique<FlatModel>(*model_, group_layers(*model_, job_.units));
-  if (!job_.freeze.empty()) flat_->freeze(listed_units(*flat_, job_.freeze));
+JobModel make_job_model(const JobOptions& job, const Registries& registries, const TensorPart& part) {
+  const Spec spec = Spec::parse("--model", job.model);
+  if (!part.whole() && registries.models.contains(spec.name()) && !registries.tensor_models.contains(spec.name()))
+    fail(ErrorKind::usage, "--tensor {}: --model {}: its layers cannot be divided; models that can: {}", job.tensor,
+         spec.name(), registries.tensor_models.names());
+  auto model = part.whole() ? registries.models.make(spec) : registries.tensor_models.make(spec, part);
+  auto flat = std::make_unique<FlatModel>(*model, group_layers(*model, job.units));
+  if (!job.freeze.empty()) flat->freeze(listed_units(*flat, job.freeze));
+  return {std::move(model), std::move(flat)};
+}
+
+void JobModel::take_stage(Range layers) {
+  *flat = flat->part(layers);
+  *model = worker::take_stage(std::move(*model), layers);
 }
 
 void TrainSetup::become(std::optional<JobRank> rank) {
   const Mesh mesh = job_.mesh();
   if (!mesh.divides_model()) return;
   tensor_part_ = rank ? TensorPart(mesh.tensor_rank(*rank), mesh.tensor) : TensorPart();
-  make_model(tensor_part_);
-  if (!tensor_part_.first()) flat_->count_slices_alone();
-  const UnitLayout buffers = buffer_layout(*model_);
+  made_ = make_job_model(job_, *registries_, tensor_part_);
+  if (!tensor_part_.first()) made_.flat->count_slices_alone();
+  const UnitLayout buffers = buffer_layout(*made_.model);
   stage_ = rank ? mesh.stage(*rank) : 0;
   if (rank) {
-    const Range layers = whole_.stages[stage_];
-    flat_ = std::make_unique<FlatModel>(flat_->part(layers));
-    model_ = std::make_unique<Model>(take_stage(std::move(*model_), layers));
+    made_.take_stage(whole_.stages[stage_]);
   }
   cut_among(layout_.owners);
-  buffers_ = rank ? buffer_layout(*model_, buffers) : buffers;
+  buffers_ = rank ? buffer_layout(*made_.model, buffers) : buffers;
 }
 
 std::vector<SharedTensor> TrainSetup::shared_tensors() const {
@@ -234,20 +237,20 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
     if (job.optimizer_on == "worker")
       fail(ErrorKind::usage, "--optimizer-on worker: --strategy {}: its workers keep no gradient", job.strategy);
   }
-  if (job.tensor > 1) make_model({0, job.tensor});  // throws if the model cannot be divided
-  make_model({});
-  check_tables(job, *strategy_, *model_, samples == Samples::planned);
-  layout_ = flat_->layout(owners());
+  if (job.tensor > 1) make_job_model(job, registries, {0, job.tensor});  // throws if the model cannot be divided
+  made_ = make_job_model(job, registries, {});
+  check_tables(job, *strategy_, *made_.model, samples == Samples::planned);
+  layout_ = made_.flat->layout(owners());
   if (strategy_->servers && strategy_->at_owner) layout_.pushes = job.accumulate;
   layout_.parameter_type = parse_precision("--precision", job.precision);
   layout_.gradient_type =
       job.comm_dtype.empty() ? layout_.parameter_type : parse_precision("--comm-dtype", job.comm_dtype);
   layout_.weights = server_weights(job, *strategy_, layout_);
   layout_.piece_elements = piece_elements(job, layout_);
-  buffers_ = buffer_layout(*model_);
+  buffers_ = buffer_layout(*made_.model);
   describe_whole();
   check_stages_of_servers(job, *strategy_, whole_);
-  if (job.device == "cuda") check_device(job, *strategy_, *model_);
+  if (job.device == "cuda") check_device(job, *strategy_, *made_.model);
   check_size(job, layout_);
   optimizer_ = optim::make_optimizer(optimizers, job);
   check_precision(job, layout_, *optimizer_);
@@ -260,10 +263,11 @@ TrainSetup::TrainSetup(const JobOptions& job, const Registries& registries, cons
     match_tensors(file, tensor_specs());
   }
   data_ = samples == Samples::planned
-              ? make_planned_data(needs_of(*model_, job), job.global_batch)
-              : make_dataset(registries.datasets, Spec::parse("--data", job.data), needs_of(*model_, job));
+              ? make_planned_data(needs_of(*made_.model, job), job.global_batch)
+              : make_dataset(registries.datasets, Spec::parse("--data", job.data), needs_of(*made_.model, job));
   if (samples != Samples::planned) limit_evaluation(job, data_);
-  layout_.tables = table_layouts(job, *model_, *data_.train, strategy_->row_servers ? job.servers : layout_.owners);
+  layout_.tables =
+      table_layouts(job, *made_.model, *data_.train, strategy_->row_servers ? job.servers : layout_.owners);
   if (!layout_.tables.empty()) check_gain(layout_.tables, row_rules_.emplace(job, optimizers));
   check_cache(job, layout_.tables);
   if (job.global_batch > data_.train->size())
@@ -289,7 +293,7 @@ void TrainSetup::share_among(std::size_t workers) {
 }
 
 void TrainSetup::cut_among(std::size_t owners) {
-  layout_.units = flat_->layout(owners).units;
+  layout_.units = made_.flat->layout(owners).units;
   layout_.owners = owners;
 }
 

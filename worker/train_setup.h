@@ -30,6 +30,17 @@ void check_size(const JobOptions& job, const Layout& layout);
 /// `layout` has its weights.
 std::size_t piece_elements(const JobOptions& job, const Layout& layout);
 
+/// A job's model, or one part of each of its layers, and its units, as the options group and freeze the layers.
+struct JobModel {
+  std::unique_ptr<Model> model;
+  std::unique_ptr<FlatModel> flat;
+
+  /// Keeps these layers alone, as one stage of a pipeline does.
+  void take_stage(Range layers);
+};
+/// Throws usage, naming the flag.
+JobModel make_job_model(const JobOptions& job, const Registries& registries, const TensorPart& part);
+
 /// The model, data, strategy and optimizer that a job's options name, before anything runs. The launcher makes it to
 /// check the options, a worker to train.
 class TrainSetup {
@@ -71,8 +82,8 @@ class TrainSetup {
 
   const JobOptions& job() const { return job_; }
   const StrategyKind& strategy() const { return *strategy_; }
-  const Model& model() const { return *model_; }
-  const FlatModel& flat() const { return *flat_; }
+  const Model& model() const { return *made_.model; }
+  const FlatModel& flat() const { return *made_.flat; }
   const DataSplit& data() const { return data_; }
   std::span<const StepCallback> step_callbacks() const { return step_callbacks_; }
   /// Sets the number of workers, which share the global batch: after a loss it may be smaller than at the beginning.
@@ -98,15 +109,13 @@ class TrainSetup {
   }
 
  private:
-  void make_model(const TensorPart& part);
   void describe_whole();
   std::size_t owners() const;
 
   JobOptions job_;
   const Registries* registries_;  ///< makes the model again for each part
   std::unique_ptr<StrategyKind> strategy_;
-  std::unique_ptr<Model> model_;
-  std::unique_ptr<FlatModel> flat_;
+  JobModel made_;
   DataSplit data_;
   std::vector<StepCallback> step_callbacks_;
   Layout layout_;

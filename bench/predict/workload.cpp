@@ -71,36 +71,6 @@ double Workload::flops() const {
 
 namespace {
 
-/// A whole model, or one part of each of its layers.
-struct Described {
-  std::shared_ptr<const worker::Model> model;  ///< shared by the workloads
-  std::shared_ptr<const worker::FlatModel> flat;
-};
-
-std::unique_ptr<worker::Model> model_of(const JobOptions& job, const worker::Registries& registries,
-                                        const worker::TensorPart& part) {
-  const Spec spec = Spec::parse("--model", job.model);
-  if (!part.whole() && registries.models.contains(spec.name()) && !registries.tensor_models.contains(spec.name()))
-    fail(ErrorKind::usage, "--tensor {}: --model {}: its layers cannot be divided; models that can: {}", job.tensor,
-         spec.name(), registries.tensor_models.names());
-  return part.whole() ? registries.models.make(spec) : registries.tensor_models.make(spec, part);
-}
-
-Described describe(const JobOptions& job, const worker::Registries& registries, const worker::TensorPart& part) {
-  auto model = model_of(job, registries, part);
-  worker::FlatModel flat(*model, worker::group_layers(*model, job.units));
-  if (!job.freeze.empty()) flat.freeze(worker::listed_units(flat, job.freeze));
-  return {std::move(model), std::make_shared<const worker::FlatModel>(std::move(flat))};
-}
-
-/// One stage. `flat`: of all stages.
-Described stage_of(const JobOptions& job, const worker::Registries& registries, const worker::TensorPart& part,
-                   const worker::FlatModel& flat, Range layers) {
-  auto model = model_of(job, registries, part);
-  *model = worker::take_stage(std::move(*model), layers);
-  return {std::move(model), std::make_shared<const worker::FlatModel>(flat.part(layers))};
-}
-
 /// With --compute sleep, each pass of a layer takes an equal part of the step (worker/pace.h), in all stages.
 void set_sleeps(const JobOptions& job, std::vector<Workload>& stages) {
   const std::optional<Nanoseconds> step = worker::parse_compute(job.compute);
@@ -195,7 +165,7 @@ void add_units(const worker::FlatModel& flat, const std::map<std::string, std::v
 
 std::vector<Workload> make_workloads(const JobOptions& job, const worker::Registries& registries, std::size_t owners,
                                      const PassTime& time, std::span<const RowTraffic> rows) {
-  const Described whole = describe(job, registries, {});
+  const worker::JobModel whole = worker::make_job_model(job, registries, {});
   worker::check_size(job, whole.flat->layout(owners));
   const std::vector<Range> stages = worker::stages_of_job(job, *whole.model);
   const auto stages_of = worker::stages_of_tensors(*whole.model, stages);
@@ -208,34 +178,34 @@ std::vector<Workload> make_workloads(const JobOptions& job, const worker::Regist
   if (one_more > 0) sizes.push_back({smaller + 1, share});
   const worker::TensorPart largest =
       job.tensor > 1 ? worker::TensorPart(job.tensor - 1, job.tensor) : worker::TensorPart();
-  const Described divided = job.tensor > 1 ? describe(job, registries, largest) : whole;
   std::vector<Workload> all;
   for (const Range layers : stages) {
     const bool last = layers.end == whole.model->layers.size();
-    const Described part = job.pipeline > 1 ? stage_of(job, registries, largest, *divided.flat, layers) : divided;
-    const worker::Model& model = *part.model;
+    worker::JobModel part = worker::make_job_model(job, registries, largest);
+    if (job.pipeline > 1) part.take_stage(layers);
     Workload work;
     work.model = whole.model->name;
-    work.stage = part.model;
-    work.flat = part.flat;
+    work.stage = std::move(part.model);
+    work.flat = std::move(part.flat);
+    const worker::FlatModel& flat = *work.flat;
     work.tokens = whole.model->tokens;
     work.rows_per_sample = whole.model->rows_per_sample;
-    work.layout = part.flat->layout(owners);
+    work.layout = flat.layout(owners);
     work.layout.parameter_type = parse_dtype("--precision", job.precision);
     work.layout.gradient_type =
         job.comm_dtype.empty() ? work.layout.parameter_type : parse_dtype("--comm-dtype", job.comm_dtype);
     if (kind->servers) work.layout.weights = worker::server_weights(job, *kind, work.layout);
     work.layout.piece_elements = worker::piece_elements(job, work.layout);
-    work.first_trained_layer = part.flat->first_trained_layer();
+    work.first_trained_layer = flat.first_trained_layer();
     work.micro_batches = job.accumulate;
     work.rows.assign(rows.begin(), rows.end());
     work.layout.tables.resize(rows.size());
-    add_units(*part.flat, stages_of, work);
+    add_units(flat, stages_of, work);
     for (const Micros& micros : sizes) {
-      add_layers(model, *part.flat, micros, time, work);
-      add_messages(model, *part.flat, micros, last, work);
+      add_layers(*work.stage, flat, micros, time, work);
+      add_messages(*work.stage, flat, micros, last, work);
     }
-    if (job.activation_checkpointing == "unit") add_recomputing(job, *part.flat, last, work);
+    if (job.activation_checkpointing == "unit") add_recomputing(job, flat, last, work);
     all.push_back(std::move(work));
   }
   set_sleeps(job, all);
