@@ -4,9 +4,9 @@
 #include <memory>
 #include <span>
 
-#include <psring/bench/predict/mesh.h>
 #include <psring/bench/predict/stations.h>
 #include <psring/common/net/frame.h>
+#include <psring/common/net/link_shaping.h>
 #include <psring/ring/plan/tuning.h>
 
 namespace psring::bench {

@@ -3,7 +3,6 @@
 #include <string>
 
 #include <psring/bench/predict/fit.h>
-#include <psring/bench/predict/mesh.h>
 #include <psring/bench/predict/step_model.h>
 #include <psring/common/proc/job.h>
 #include <psring/optim/optimizer.h>

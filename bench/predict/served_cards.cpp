@@ -29,7 +29,7 @@ ServedCards::ServedCards(const TimedJob& job, const ServedPlaces& places, std::u
   }
   for (std::size_t place = 0; place < places.count(); ++place)
     within_.push_back({.out = {}, .in = {}, .link = places.within()});
-  processors_.resize(hosts);
+  processors_.resize(hosts, {.station = StepStation::processors});
   worked_until_ns_.resize(places.count(), -1);
 }
 
@@ -56,14 +56,6 @@ double ServedCards::occupy(Way& way, double ready_ns, double nanoseconds) {
   double& busiest = busiest_[static_cast<std::size_t>(way.station)];
   busiest = std::max(busiest, way.busy_ns);
   return begin;
-}
-
-double ServedCards::occupy(Processors& processors, double now, double nanoseconds) {
-  processors.free_ns = std::max(processors.free_ns, now) + nanoseconds;
-  processors.busy_ns += nanoseconds;
-  double& busiest = busiest_[static_cast<std::size_t>(StepStation::processors)];
-  busiest = std::max(busiest, processors.busy_ns);
-  return processors.free_ns;
 }
 
 void ServedCards::send(const ServedFrame& frame, double now) {
@@ -153,7 +145,8 @@ void ServedCards::arrive(std::uint32_t index, double part, double now) {
 double ServedCards::work(std::size_t place, double now, double nanoseconds) {
   if (job_.costs.processors <= 0) return now;
   const double all = job_.costs.one_host ? nanoseconds * places_.stands_for(place) : nanoseconds;
-  return occupy(processors_[processors_of(place)], now, std::round(all / job_.costs.processors));
+  const double each = std::round(all / job_.costs.processors);
+  return occupy(processors_[processors_of(place)], now, each) + each;
 }
 
 double ServedCards::turn_ns(std::size_t place, double now) const {
@@ -182,7 +175,7 @@ ServedCards::Event ServedCards::next() {
 void ServedCards::reset_busy() {
   for (std::vector<Card>* cards : {&between_, &within_})
     for (Card& card : *cards) card.out.busy_ns = card.in.busy_ns = 0;
-  for (Processors& processors : processors_) processors.busy_ns = 0;
+  for (Way& processors : processors_) processors.busy_ns = 0;
   busiest_ = {};
 }
 

@@ -104,10 +104,6 @@ class ServedCards {
     std::uint32_t first = kNone;
     std::uint32_t last = kNone;
   };
-  struct Processors {
-    double free_ns = 0;
-    double busy_ns = 0;
-  };
 
   void add(What what, std::uint32_t index, double at_ns) { events_.push({at_ns, draws_(), what, index}); }
   Card& card_of(std::size_t place, std::size_t other);
@@ -119,7 +115,6 @@ class ServedCards {
   double next_part(const Flight& flight) const;
   double& in_flight(const Flight& flight) { return in_flight_bytes_[flight.from * places_.count() + flight.to]; }
   double occupy(Way& way, double ready_ns, double nanoseconds);
-  double occupy(Processors& processors, double now, double nanoseconds);
   void arrive(std::uint32_t index, double part, double now);
   std::uint32_t leave(std::uint32_t index, double now);
   double bytes_of(const Flight& flight) const;
@@ -130,7 +125,7 @@ class ServedCards {
   const bool is_in_order_;     ///< of the cards between hosts
   std::vector<Card> between_;  ///< by host
   std::vector<Card> within_;   ///< by process
-  std::vector<Processors> processors_;
+  std::vector<Way> processors_;
   std::vector<double> worked_until_ns_;  ///< by place: the end of its work on messages
   std::vector<Stream> streams_;          ///< see stream_of
   std::vector<Flight> flights_;

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include <psring/bench/predict/fit.h>
-#include <psring/bench/predict/mesh.h>
 #include <psring/bench/predict/step_model.h>
 #include <psring/cli/app.h>
 #include <psring/cli/plan/fitting.h>

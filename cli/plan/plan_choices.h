@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <psring/bench/predict/mesh.h>
+#include <psring/bench/predict/step_model.h>
 #include <psring/cli/options/mesh_word.h>
 #include <psring/common/proc/job.h>
 #include <psring/common/proc/options/values.h>
