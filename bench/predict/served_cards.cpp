@@ -17,18 +17,18 @@ ServedCards::ServedCards(const TimedJob& job, const ServedPlaces& places, std::u
       is_in_order_(job.mesh.in_order || job.mesh.hosts <= 1),
       streams_(places.count() * (places.count() + 2)),
       in_flight_bytes_(places.count() * places.count()),
-      window_between_(is_in_order_ ? net::window_bytes(places.between()) : net::kWindowBytes),
-      window_within_(net::window_bytes(places.within())),
+      window_between_(is_in_order_ ? net::window_bytes(places.between) : net::kWindowBytes),
+      window_within_(net::window_bytes(places.within)),
       draws_(seed) {
-  const std::size_t hosts = places.hosts() + places.standalone();
+  const std::size_t hosts = places.hosts + places.standalone;
   for (std::size_t host = 0; host < hosts; ++host) {
-    const bool serves = host >= places.hosts();
+    const bool serves = host >= places.hosts;
     between_.push_back({.out = {.station = serves ? StepStation::server_card_out : StepStation::card_out},
                         .in = {.station = serves ? StepStation::server_card_in : StepStation::card_in},
-                        .link = places.between()});
+                        .link = places.between});
   }
   for (std::size_t place = 0; place < places.count(); ++place)
-    within_.push_back({.out = {}, .in = {}, .link = places.within()});
+    within_.push_back({.out = {}, .in = {}, .link = places.within});
   processors_.resize(hosts, {.station = StepStation::processors});
   worked_until_ns_.resize(places.count(), -1);
 }
@@ -70,11 +70,9 @@ void ServedCards::send(const ServedFrame& frame, double now) {
   flight = {.frame = frame, .from = places_.place_of(frame.header.sender()), .to = places_.place_of(frame.to)};
   if (places_.process_of(flight.from) == places_.process_of(flight.to)) return add(What::handles, index, now);
   in_flight(flight) += frame.bytes;
-  Stream& stream = streams_[stream_of(flight)];
-  const bool waits = stream.first != kNone;
-  (waits ? flights_[stream.last].next : stream.first) = index;
-  stream.last = index;
-  if (waits) return;
+  std::list<std::uint32_t>& stream = streams_[stream_of(flight)];
+  stream.push_back(index);
+  if (stream.size() > 1) return;
   Way& way = card_of(flight.from, flight.to).out;
   way.turns.push_back(stream_of(flight));
   if (way.turns.size() == 1) add(What::departs, index, std::max(way.free_ns, now));
@@ -103,19 +101,19 @@ std::uint32_t ServedCards::leave(std::uint32_t index, double now) {
   Card& card = card_of(flights_[index].from, flights_[index].to);
   const std::size_t turn = card.out.turns.front();
   card.out.turns.pop_front();
-  Stream& stream = streams_[turn];
-  index = stream.first;
+  std::list<std::uint32_t>& stream = streams_[turn];
+  index = stream.front();
   Flight& flight = flights_[index];
   const double part = next_part(flight);
   occupy(card.out, now,
          whole_ns(part * places_.stands_for(flight.to) * bytes_of(flight) * 8 / card.link.bits_per_second));
   flight.left -= part;
   if (flight.left <= 0) {
-    stream.first = index == stream.last ? kNone : flight.next;
+    stream.pop_front();
     in_flight(flight) -= flight.frame.bytes;
   }
-  if (stream.first != kNone) card.out.turns.push_back(turn);
-  if (!card.out.turns.empty()) add(What::departs, streams_[card.out.turns.front()].first, card.out.free_ns);
+  if (!stream.empty()) card.out.turns.push_back(turn);
+  if (!card.out.turns.empty()) add(What::departs, streams_[card.out.turns.front()].front(), card.out.free_ns);
   arrive(index, part, now);
   return index;
 }

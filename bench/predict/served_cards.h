@@ -5,12 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <queue>
 #include <random>
 #include <tuple>
 #include <vector>
 
-#include <psring/bench/predict/served_places.h>
+#include <psring/bench/predict/served_layout.h>
 
 namespace psring::bench {
 
@@ -80,7 +81,6 @@ class ServedCards {
   void reset_busy();
 
  private:
-  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   struct Way {
     double free_ns = 0;
     std::deque<std::size_t> turns = {};  ///< streams with frames that leave later, in the order of their turns
@@ -96,15 +96,8 @@ class ServedCards {
     ServedFrame frame;
     std::size_t from = 0;
     std::size_t to = 0;
-    double left = 1;         ///< the part of it that has not left
-    std::uint32_t next = 0;  ///< frame of its stream
+    double left = 1;  ///< the part of it that has not left
   };
-  /// Frames that leave in their order; `first` is kNone if there are none.
-  struct Stream {
-    std::uint32_t first = kNone;
-    std::uint32_t last = kNone;
-  };
-
   void add(What what, std::uint32_t index, double at_ns) { events_.push({at_ns, draws_(), what, index}); }
   Card& card_of(std::size_t place, std::size_t other);
   bool on_one_host(std::size_t place, std::size_t other) const {
@@ -126,8 +119,8 @@ class ServedCards {
   std::vector<Card> between_;  ///< by host
   std::vector<Card> within_;   ///< by process
   std::vector<Way> processors_;
-  std::vector<double> worked_until_ns_;  ///< by place: the end of its work on messages
-  std::vector<Stream> streams_;          ///< see stream_of
+  std::vector<double> worked_until_ns_;            ///< by place: the end of its work on messages
+  std::vector<std::list<std::uint32_t>> streams_;  ///< see stream_of: frames that leave in their order
   std::vector<Flight> flights_;
   std::vector<std::uint32_t> unused_;
   std::vector<double> in_flight_bytes_;  ///< by sender and receiver

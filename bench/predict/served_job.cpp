@@ -4,7 +4,6 @@
 #include <vector>
 
 #include <psring/bench/predict/served_cards.h>
-#include <psring/bench/predict/served_pieces.h>
 #include <psring/bench/predict/served_state.h>
 #include <psring/bench/predict/served_transport.h>
 #include <psring/common/base/consistency.h>
@@ -33,7 +32,7 @@ class ServedJob {
   }
   /// With --local-reduce one worker of a host pushes for all.
   bool pushes(std::size_t worker) const {
-    const std::size_t host = job_.mesh.hosts > 1 ? places_.per_host() : places_.workers();
+    const std::size_t host = job_.mesh.hosts > 1 ? places_.per_host : places_.workers;
     return !job_.job.local_reduce || worker % host == 0;
   }
   bool whole_step(const ServedPiece& piece) const {
@@ -91,7 +90,7 @@ ServedJob::ServedJob(const TimedJob& job, const std::vector<WorkerAction>& step,
       cards_(job, places_, seed),
       each_push_updates_(parse_consistency(job.job.consistency).each_push_updates),
       each_push_updates_rows_(parse_consistency(job.job.row_consistency()).each_push_updates),
-      workers_(places_.workers(), ServedWorker(job.work.layout.units.size() + job.work.rows.size())),
+      workers_(places_.workers, ServedWorker(job.work.layout.units.size() + job.work.rows.size())),
       servers_(places_.servers()),
       ends_(kSteps, 0) {
   const auto link = [&](net::Peer self) { links_.emplace_back(job, places_, pieces_, cards_, self); };
@@ -112,7 +111,7 @@ TimedPeriod ServedJob::play() {
   // Calls are numbered: workers, then servers, then the update of a whole step, and the end of a transfer.
   const auto workers = static_cast<std::uint32_t>(workers_.size());
   const auto servers = static_cast<std::uint32_t>(servers_.size());
-  const double within_ns = 1e9 * begins_within_s(job_, actions_, places_.between().bits_per_second);
+  const double within_ns = 1e9 * begins_within_s(job_, actions_, places_.between.bits_per_second);
   for (std::uint32_t worker = 0; worker < workers; ++worker) cards_.call(worker, std::floor(cards_.draw() * within_ns));
   while (!cards_.idle()) {
     const ServedCards::Event event = cards_.next();
@@ -184,7 +183,7 @@ void ServedJob::end_count() {
 /// A frame has left: there may be room for more. A worker looks when it waits, a server when it does not work.
 void ServedJob::refill(std::size_t place, double now) {
   if (places_.is_worker(place) ? !workers_[place].waits || workers_[place].in_collective(actions_)
-                               : servers_[place - places_.workers()].busy)
+                               : servers_[place - places_.workers].busy)
     return;
   links_[place].flush(now);
 }
@@ -197,7 +196,7 @@ void ServedJob::send_unit(std::uint32_t worker, const WorkerAction& action, doub
   if (!push && !pull) return;
   ServedWorker& self = workers_[worker];
   const std::size_t all = places_.servers();
-  const std::size_t own = worker + places_.standalone();
+  const std::size_t own = worker + places_.standalone;
   const std::size_t first = own < all ? own + 1 : worker % all;
   std::uint32_t count = 0;
   const bool of_table = action.unit >= job_.work.layout.units.size();
@@ -226,7 +225,7 @@ void ServedJob::send_unit(std::uint32_t worker, const WorkerAction& action, doub
 void ServedJob::send_transfer(std::uint32_t worker, double now) {
   ServedWorker& self = workers_[worker];
   const auto workers = static_cast<std::uint32_t>(workers_.size());
-  const auto to = static_cast<std::uint32_t>((worker + places_.per_host()) % workers);
+  const auto to = static_cast<std::uint32_t>((worker + places_.per_host) % workers);
   const std::uint32_t number = self.transfers++;
   transfers_.resize(std::max<std::size_t>(transfers_.size(), number + 1));
   cards_.send({.header = {.type = FrameType::message, .sender_rank = worker, .step = number, .begin = self.next},
@@ -272,7 +271,7 @@ void ServedJob::serve(std::uint32_t server, const net::FrameHeader& frame, doubl
   answer_pulls(server, frame.begin);
   if (whole_step(about) && incomplete_ == 0 && pushes) {
     const MessageCosts& costs = job_.costs.exchange;
-    const double verdict = 2 * ServedCards::whole_ns(seconds(places_.between().delay) + costs.hop_s);
+    const double verdict = 2 * ServedCards::whole_ns(seconds(places_.between.delay) + costs.hop_s);
     cards_.call(static_cast<std::uint32_t>(workers_.size() + servers_.size()),
                 now + ServedCards::whole_ns(work) + verdict);
   }
@@ -384,7 +383,7 @@ TimedPeriod served_period(const TimedJob& job, const ComputePace& pace) {
   const ServedPlaces places(job, pieces.waves());
   constexpr double kFewFrames = 3'000;  // in a step
   constexpr double kMostRuns = 20;
-  const double frames = static_cast<double>(places.workers() * places.servers()) * pieces.waves();
+  const double frames = static_cast<double>(places.workers * places.servers()) * pieces.waves();
   const double runs = std::clamp(std::floor(kFewFrames / frames), 1.0, kMostRuns);
   TimedPeriod mean;
   for (std::uint64_t seed = 0; static_cast<double>(seed) < runs; ++seed) {

@@ -6,7 +6,6 @@
 #include <string>
 
 #include <psring/bench/predict/served_cards.h>
-#include <psring/bench/predict/served_pieces.h>
 #include <psring/common/net/outbox.h>
 
 namespace psring::bench {

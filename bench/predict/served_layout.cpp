@@ -2,13 +2,22 @@
 #include <cmath>
 #include <map>
 
-#include <psring/bench/predict/served_pieces.h>
+#include <psring/bench/predict/served_layout.h>
 #include <psring/optim/codec/compression.h>
 
 namespace psring::bench {
 namespace {
 
 constexpr double kMostWaves = 400;  // of a step; larger pieces than the real ones change the time of the last piece
+
+constexpr double kMostFrames = 4'000;  // of a step, each way
+constexpr std::size_t kLeastWorkers = 8;
+
+std::size_t part_of(std::size_t count, std::size_t factor) { return (count + factor - 1) / factor; }
+
+double ratio(std::size_t whole, std::size_t part) {
+  return part == 0 ? 1 : static_cast<double>(whole) / static_cast<double>(part);
+}
 
 double share(const TimedJob& job, bool standalone, std::size_t unit) {
   return static_cast<double>(job.work.layout.owned(unit, standalone ? 0 : job.job.standalone_servers()));
@@ -53,15 +62,12 @@ double ServedPiece::payload_bytes(net::FrameType type) const {
 
 ServedPieces::ServedPieces(const TimedJob& job) {
   const double coarse = coarseness(job);
-  const std::size_t units = job.work.layout.units.size() + job.work.rows.size();
   for (const bool standalone : {true, false}) {
-    units_[standalone ? 0 : 1].resize(units);
     if (!has(job, standalone)) continue;
     if (job.kind.servers) add(job, standalone, coarse);
     add_rows(job, standalone);
   }
-  turns_.resize(units);
-  for (std::size_t unit = 0; unit < turns_.size(); ++unit) order(unit);
+  order(job.work.layout.units.size() + job.work.rows.size());
 }
 
 void ServedPieces::add(const TimedJob& job, bool standalone, double coarse) {
@@ -77,7 +83,6 @@ void ServedPieces::add(const TimedJob& job, bool standalone, double coarse) {
   const auto piece = static_cast<double>(layout.piece_elements);
   std::vector<ServedPiece>& pieces = pieces_[standalone ? 0 : 1];
   for (std::size_t unit = 0; unit < layout.units.size(); ++unit) {
-    const std::size_t first = pieces.size();
     const double whole = share(job, standalone, unit);
     for (double done = 0; done < whole; done += piece * coarse) {
       const double elements = std::min(whole - done, piece * coarse);
@@ -90,7 +95,6 @@ void ServedPieces::add(const TimedJob& job, bool standalone, double coarse) {
                         .aggregate_s = elements * gradient * workers * job.costs.aggregate_s_per_byte,
                         .update_s = elements * update});
     }
-    units_[standalone ? 0 : 1][unit] = {first, pieces.size()};
   }
 }
 
@@ -100,10 +104,8 @@ void ServedPieces::add_rows(const TimedJob& job, bool standalone) {
   for (std::size_t table = 0; table < job.work.rows.size(); ++table) {
     const RowTraffic& rows = job.work.rows[table];
     const auto each = static_cast<double>(rows.pieces);
-    const std::size_t unit = job.work.layout.units.size() + table;
-    units_[standalone ? 0 : 1][unit] = {pieces.size(), pieces.size() + rows.pieces};
     pieces.insert(pieces.end(), rows.pieces,
-                  {.unit = unit,
+                  {.unit = job.work.layout.units.size() + table,
                    .has_rows = true,
                    .pushed_bytes = rows.gradient_bytes / each,
                    .frames = rows.frames / each,
@@ -115,20 +117,56 @@ void ServedPieces::add_rows(const TimedJob& job, bool standalone) {
 }
 
 /// By their position in the servers' shares (ClientProtocol).
-void ServedPieces::order(std::size_t unit) {
-  std::map<double, Turn> turns;  // by the pieces' places in the shares, 0 to 1
+void ServedPieces::order(std::size_t units) {
+  std::vector<std::map<double, Turn>> turns(units);  // by the pieces' places in the shares, 0 to 1
   for (const bool standalone : {true, false}) {
-    const auto [first, last] = units_[standalone ? 0 : 1][unit];
-    double whole = 0;
-    for (std::size_t piece = first; piece < last; ++piece) whole += of(standalone)[piece].answer_bytes;
-    double before = 0;
-    for (std::size_t piece = first; piece < last; ++piece) {
-      Turn& turn = turns[before / whole];
-      (standalone ? turn.standalone : turn.colocated) = piece;
-      before += of(standalone)[piece].answer_bytes;
+    const std::vector<ServedPiece>& pieces = of(standalone);
+    std::vector<double> whole(units, 0);
+    std::vector<double> before(units, 0);
+    for (const ServedPiece& piece : pieces) whole[piece.unit] += piece.answer_bytes;
+    for (std::size_t number = 0; number < pieces.size(); ++number) {
+      const std::size_t unit = pieces[number].unit;
+      Turn& turn = turns[unit][before[unit] / whole[unit]];
+      (standalone ? turn.standalone : turn.colocated) = number;
+      before[unit] += pieces[number].answer_bytes;
     }
   }
-  for (const auto& [place, turn] : turns) turns_[unit].push_back(turn);
+  turns_.resize(units);
+  for (std::size_t unit = 0; unit < units; ++unit)
+    for (const auto& [place, turn] : turns[unit]) turns_[unit].push_back(turn);
+}
+
+/// Workers of one host have a link each, as hosts with one worker do.
+ServedPlaces::ServedPlaces(const TimedJob& job, double waves)
+    : between(job.mesh.hosts > 1 ? job.mesh.between : job.mesh.within), within(job.mesh.within) {
+  const bool one = job.mesh.hosts <= 1;
+  const std::size_t real_hosts = one ? job.mesh.workers_per_host : job.mesh.hosts;
+  per_host = one ? 1 : job.mesh.workers_per_host;
+  const std::size_t real_standalone = job.job.standalone_servers();
+  const std::size_t real_colocated = job.job.servers - real_standalone;
+  std::size_t factor = 1;
+  const auto frames = [&] {
+    const std::size_t servers = part_of(real_standalone, factor) + part_of(real_colocated, factor);
+    return static_cast<double>(part_of(real_hosts, factor) * per_host * servers) * waves;
+  };
+  while (frames() > kMostFrames && part_of(real_hosts, 2 * factor) * per_host >= kLeastWorkers &&
+         part_of(real_hosts, 2 * factor) > 1)
+    factor *= 2;
+  hosts = part_of(real_hosts, factor);
+  workers = hosts * per_host;
+  standalone = part_of(real_standalone, factor);
+  colocated = part_of(real_colocated, factor);
+  first_colocated = real_standalone;
+  workers_each = ratio(real_hosts, hosts);
+  standalone_each = ratio(real_standalone, standalone);
+  colocated_each = ratio(real_colocated, colocated);
+  if (hosts > 1) between_factor = (1 - 1 / static_cast<double>(real_hosts)) / (1 - 1 / static_cast<double>(hosts));
+  within_factor = static_cast<double>(hosts) / static_cast<double>(real_hosts);
+}
+
+double ServedPlaces::bytes_factor(std::size_t worker, std::size_t server_place) const {
+  if (!is_worker(process_of(server_place))) return 1;
+  return host_of(worker) == host_of(server_place) ? within_factor : between_factor;
 }
 
 }  // namespace psring::bench
