@@ -2,7 +2,6 @@
 #include <bit>
 #include <cmath>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -74,11 +73,8 @@ class FrameList {
       frames[i].first = begin + (i - before_), frames[i].count = 1;
     before_ = begin;
   }
-  /// `alone_s`: the time of the collective if nothing else uses the card, where rounds or messages were joined.
-  std::shared_ptr<const TimedFrames> take(std::optional<double> alone_s = {}) {
-    return take_later(alone_s ? *alone_s - this->alone_s() : 0);
-  }
-  std::shared_ptr<const TimedFrames> take_later(double later_s) {
+  /// `later_s`: TimedFrames::later_s.
+  std::shared_ptr<const TimedFrames> take(double later_s) {
     made_.later_s = later_s;
     return std::make_shared<const TimedFrames>(std::move(made_));
   }
@@ -123,7 +119,7 @@ CollectiveTime rounds_of(const Wire& wire, std::size_t n, std::size_t rounds, co
   // Parts that take longer than the longest message's way leave without a gap; short ones wait for that way.
   const double alone = all >= first ? count * all + latency : count * first + all - message;
   const double sent = static_cast<double>(n) * count;
-  CollectiveTime time{count * part.bytes, count * all, alone, sent * part.count, sent * part.bytes};
+  CollectiveTime time{count * all, alone, sent * part.count, sent * part.bytes};
   constexpr std::size_t kFewMessages = 4;  // of a part: enough to keep the card busy between two rounds
   const std::size_t played = wire.senders * wire.lanes;
   const std::vector<double> messages =
@@ -133,7 +129,7 @@ CollectiveTime rounds_of(const Wire& wire, std::size_t n, std::size_t rounds, co
   FrameList frames(wire, false);
   for (std::size_t round = 0; round < shown; ++round) frames.add_round(messages, count / static_cast<double>(shown));
   const bool exact = shown == rounds && static_cast<double>(messages.size()) == part.count;
-  time.frames = frames.take(exact ? std::nullopt : std::optional(time.alone_s));
+  time.frames = frames.take(exact ? 0 : alone - frames.alone_s());
   return time;
 }
 
@@ -143,8 +139,7 @@ CollectiveTime direct(const Wire& wire, std::size_t n, const Part& part) {
   const std::size_t messages_of_all = (n - 1) * wire.senders;
   const double time = static_cast<double>(messages_of_all) * part.framed / wire.bytes_per_s();
   const double sent = static_cast<double>(n) * others;
-  CollectiveTime all{others * part.bytes, time, time + wire.latency_s(part.first), sent * part.count,
-                     sent * part.bytes};
+  CollectiveTime all{time, time + wire.latency_s(part.first), sent * part.count, sent * part.bytes};
   Wire together = wire;
   together.senders = 1;
   FrameList frames(together, false);
@@ -155,71 +150,62 @@ CollectiveTime direct(const Wire& wire, std::size_t n, const Part& part) {
   for (std::size_t other = 0; other < messages_of_all && (all_lanes || messages.size() < kMostFrames); ++other)
     messages.insert(messages.end(), one.begin(), one.end());
   frames.add_round(messages, static_cast<double>(messages_of_all * one.size()) / static_cast<double>(messages.size()));
-  all.frames = frames.take(all.alone_s);
+  all.frames = frames.take(all.alone_s - frames.alone_s());
   return all;
 }
 CollectiveTime direct(const Wire& wire, std::size_t n, double part, double segment) {
   return direct(wire, n, part_of(std::span(&part, 1), segment));
 }
 
-double log2_rounds(std::size_t n) { return std::ceil(std::log2(static_cast<double>(n)) - 1e-9); }
-
-/// Adds rounds in each of which all of a message leaves once all of the message before has arrived.
-class WholeRounds {
- public:
-  WholeRounds(const Wire& wire, double segment) : wire_(wire), segment_(segment), frames_(wire, true) {}
-  /// `ranks`: that send in the round.
-  void add(double bytes, std::size_t ranks) {
-    const Part part = part_of(std::span(&bytes, 1), segment_);
-    time_.bytes += bytes;
-    time_.occupies_s += static_cast<double>(wire_.senders) * part.framed / wire_.bytes_per_s();
-    time_.messages += static_cast<double>(ranks) * part.count;
-    time_.moved_bytes += static_cast<double>(ranks) * bytes;
-    constexpr std::size_t kFewMessages = 16;
-    const std::vector<double> messages = joined(part, std::max<std::size_t>(2, kFewMessages / wire_.senders));
-    later_s_ += wire_.latency_s(part.last) - wire_.latency_s(messages.back());
-    frames_.add_round(messages);
-  }
-  CollectiveTime take() {
-    time_.alone_s = frames_.alone_s() + later_s_;
-    time_.frames = frames_.take_later(later_s_);
-    return time_;
-  }
-
- private:
-  const Wire& wire_;
-  const double segment_;
-  FrameList frames_;
-  CollectiveTime time_;
-  double later_s_ = 0;  ///< where messages were joined: the last one of a round is longer than the real one
+/// A round in which `ranks` ranks send a message each.
+struct Round {
+  double bytes = 0;
+  std::size_t ranks = 0;
 };
 
+/// Rounds in each of which all of a message leaves once all of the message before has arrived.
+CollectiveTime whole_rounds(const Wire& wire, double segment, std::span<const Round> rounds) {
+  CollectiveTime time;
+  FrameList frames(wire, true);
+  double later_s = 0;  // where messages were joined: the last one of a round is longer than the real one
+  for (const auto& [bytes, ranks] : rounds) {
+    const Part part = part_of(std::span(&bytes, 1), segment);
+    time.occupies_s += static_cast<double>(wire.senders) * part.framed / wire.bytes_per_s();
+    time.messages += static_cast<double>(ranks) * part.count;
+    time.moved_bytes += static_cast<double>(ranks) * bytes;
+    constexpr std::size_t kFewMessages = 16;
+    const std::vector<double> messages = joined(part, std::max<std::size_t>(2, kFewMessages / wire.senders));
+    later_s += wire.latency_s(part.last) - wire.latency_s(messages.back());
+    frames.add_round(messages);
+  }
+  time.alone_s = frames.alone_s() + later_s;
+  time.frames = frames.take(later_s);
+  return time;
+}
+
 /// Rounds of vectors that halve; ranks that are not in the largest power of two join before, and leave after.
-CollectiveTime halving_doubling(const Wire& wire, std::size_t n, double bytes, double segment) {
-  const auto power = static_cast<std::size_t>(std::exp2(std::floor(std::log2(static_cast<double>(n)) + 1e-9)));
-  WholeRounds rounds(wire, segment);
-  if (power != n) rounds.add(bytes, n - power);
+std::vector<Round> halving_doubling(std::size_t n, double bytes) {
+  const std::size_t power = std::bit_floor(n);
+  std::vector<Round> rounds;
   for (std::size_t ranks = power; ranks > 1; ranks /= 2)
-    rounds.add(bytes / 2 * static_cast<double>(ranks) / static_cast<double>(power), power);
-  for (std::size_t ranks = 2; ranks <= power; ranks *= 2)
-    rounds.add(bytes / 2 * static_cast<double>(ranks) / static_cast<double>(power), power);
-  if (power != n) rounds.add(bytes, n - power);
-  return rounds.take();
+    rounds.push_back({bytes / 2 * static_cast<double>(ranks) / static_cast<double>(power), power});
+  for (std::size_t halved = rounds.size(); halved > 0; --halved) rounds.push_back(rounds[halved - 1]);
+  if (power == n) return rounds;
+  rounds.insert(rounds.begin(), {bytes, n - power});
+  rounds.push_back({bytes, n - power});
+  return rounds;
 }
 
 /// Rounds in which each rank sends the whole vector to one other.
-CollectiveTime doubling(const Wire& wire, std::size_t n, double bytes, double segment) {
-  WholeRounds rounds(wire, segment);
-  const double count = log2_rounds(n) + (std::exp2(log2_rounds(n)) == static_cast<double>(n) ? 0 : 1);
-  for (double round = 0; round < count; ++round) rounds.add(bytes, n);
-  return rounds.take();
+std::vector<Round> doubling(std::size_t n, double bytes) {
+  return std::vector<Round>(std::bit_width(n - 1) + (std::has_single_bit(n) ? 0U : 1U), {bytes, n});
 }
 
 /// All send to the root, and the root to all: its card.
 CollectiveTime star(const Wire& wire, std::size_t n, double bytes, double segment) {
   const CollectiveTime in = direct(wire, n, bytes, segment);
   const auto all = static_cast<double>(n);
-  return {in.bytes, in.occupies_s, 2 * in.alone_s, 2 * in.messages / all, 2 * in.moved_bytes / all};
+  return {in.occupies_s, 2 * in.alone_s, 2 * in.messages / all, 2 * in.moved_bytes / all};
 }
 
 }  // namespace
@@ -228,8 +214,9 @@ CollectiveTime all_reduce_time(const Wire& wire, std::size_t n, double bytes, co
   if (n <= 1 || bytes <= 0) return {};
   const auto segment = static_cast<double>(algorithm.segment_bytes);
   if (algorithm.algorithm == ring::Algorithm::exchange) return direct(wire, n, bytes, segment);
-  if (algorithm.algorithm == ring::Algorithm::halving_doubling) return halving_doubling(wire, n, bytes, segment);
-  if (algorithm.algorithm == ring::Algorithm::doubling) return doubling(wire, n, bytes, segment);
+  if (algorithm.algorithm == ring::Algorithm::halving_doubling)
+    return whole_rounds(wire, segment, halving_doubling(n, bytes));
+  if (algorithm.algorithm == ring::Algorithm::doubling) return whole_rounds(wire, segment, doubling(n, bytes));
   if (algorithm.algorithm == ring::Algorithm::star) return star(wire, n, bytes, segment);
   const double part = bytes / static_cast<double>(n);
   return rounds_of(wire, n, 2 * (n - 1), part_of(std::span(&part, 1), segment));
@@ -264,14 +251,14 @@ CollectiveTime barrier_time(const Wire& wire, std::size_t n) {
   for (std::size_t other = 1; other < n; ++other)
     frames->frames.push_back({.service_s = 0, .latency_s = barrier_messages(other, n) * message});
   frames->at_once = n - 1;
-  const double sent = static_cast<double>(n) * log2_rounds(n);
-  return {0, 0, log2_rounds(n) * message, sent, 0, std::move(frames)};
+  const auto rounds = static_cast<double>(std::bit_width(n - 1));
+  return {0, rounds * message, static_cast<double>(n) * rounds, 0, std::move(frames)};
 }
 
 CollectiveTime message_time(const Wire& wire, double bytes, double segment) {
   const Part part = part_of(std::span(&bytes, 1), segment);
   const double whole = part.framed / wire.bytes_per_s();
-  return {bytes, whole, whole + wire.latency_s(part.last), part.count, bytes};
+  return {whole, whole + wire.latency_s(part.last), part.count, bytes};
 }
 
 }  // namespace psring::bench

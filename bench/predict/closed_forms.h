@@ -38,7 +38,6 @@ struct Wire {
 /// A collective at one rank: how long it occupies the card in each direction, and how long it takes if nothing else
 /// uses the card. And the messages of all ranks together, for the processors' work.
 struct CollectiveTime {
-  double bytes = 0;       ///< payload in the busier direction
   double occupies_s = 0;  ///< by the messages of all senders, as alone_s is until the last one has all
   double alone_s = 0;
   double messages = 0;     ///< that all ranks send
