@@ -108,21 +108,21 @@ Legs PlannedGroup::legs_of(const ring::Request& request) const {
   return known(call.collective == ring::Collective::all_gather ? Kind::all_gather : Kind::reduce_scatter, units);
 }
 
-template <class Body>
-void PlannedGroup::for_each_unit_in(const ring::Vector& gradients, Body body) const {
+std::vector<std::size_t> PlannedGroup::units_in(const ring::Vector& gradients) const {
   const auto* const end = gradients.data + gradients.count * gradients.type.bytes();
+  std::vector<std::size_t> units;
   for (std::size_t unit = 0; unit < units_.size(); ++unit)
     if (const std::byte* at = units_[unit].gradients.data(); at != nullptr && at >= gradients.data && at < end)
-      body(unit);
+      units.push_back(unit);
+  return units;
 }
 
 Legs PlannedGroup::coded_legs(const ring::Request& request) const {
   if (codec_ == nullptr) return low_rank_legs(request.data);
   double codes = 0;
   if (request.parts == nullptr) {
-    for_each_unit_in(request.data, [&](std::size_t unit) {
+    for (const std::size_t unit : units_in(request.data))
       codes += static_cast<double>(codec_->bytes(job_.work.layout.units[unit].elements));
-    });
     return known(Kind::all_gather, codes * members());
   }
   for (const Range range : (*request.parts)[rank()]) codes += static_cast<double>(codec_->bytes(range.size()));
@@ -134,15 +134,20 @@ Legs PlannedGroup::low_rank_legs(const ring::Vector& gradients) const {
   const std::size_t most = *optim::power_sgd_rank(job_.job.compress);
   double first = 0;
   double second = 0;
-  for_each_unit_in(gradients, [&](std::size_t unit) {
+  for (const std::size_t unit : units_in(gradients))
     for (const TensorLayout& tensor : job_.work.layout.units[unit].tensors) {
       const auto dims = optim::low_rank(tensor.spec.shape, most);
       first += sizeof(float) * static_cast<double>(dims ? dims->p_elements() : tensor.spec.elements());
       if (dims) second += sizeof(float) * static_cast<double>(dims->q_elements());
     }
-  });
   const Legs all = known(Kind::all_reduce, first);
   return second > 0 ? joined(all, known(Kind::all_reduce, second)) : all;
+}
+
+Wire PlannedGroup::within() const {
+  Wire wire(job_.mesh.within, job_.costs.within_hop_s, job_.costs.copy_s_per_byte);
+  wire.lanes = clock_.lanes();
+  return wire;
 }
 
 /// The card, which the workers of a host share. A byte that is added to what the receiver has takes as long as three
@@ -189,23 +194,15 @@ void PlannedGroup::add_within(std::vector<Leg>& legs, std::span<const double> un
   const double bytes = std::accumulate(units.begin(), units.end(), 0.0);
   ring::Tuning::Row direct = tuning_.pick(per_host_, static_cast<std::size_t>(bytes));
   direct.algorithm = ring::Algorithm::exchange;
-  Wire wire(job_.mesh.within, job_.costs.within_hop_s, job_.costs.copy_s_per_byte);
-  wire.lanes = clock_.lanes();
-  add(legs, StepStation::within, scatter_time(wire, per_host_, units, direct), sums,
+  add(legs, StepStation::within, scatter_time(within(), per_host_, units, direct), sums,
       {per_host_, stride_, columns, sums > 0 ? LaneGroup::Kind::reduces : LaneGroup::Kind::gathers});
 }
 
 /// A reduce-scatter and an all-gather between hosts have a stage that moves nothing within a host: a barrier.
 void PlannedGroup::add_barrier(std::vector<Leg>& legs) const {
   if (per_host_ <= 1 || hosts_ <= 1) return;
-  const Wire wire(job_.mesh.within, job_.costs.within_hop_s, job_.costs.copy_s_per_byte);
-  add(legs, StepStation::within, barrier_time(wire, per_host_), 0,
+  add(legs, StepStation::within, barrier_time(within(), per_host_), 0,
       {per_host_, stride_, per_host_, LaneGroup::Kind::reduces});
-}
-
-void PlannedGroup::add_between(std::vector<Leg>& legs, const CollectiveTime& time, double sums,
-                               std::size_t columns) const {
-  if (hosts_ > 1) add(legs, StepStation::card_out, time, sums, {per_host_, stride_, columns});
 }
 
 /// Every transfer between hosts goes through all stages, even where a stage moves nothing.
@@ -236,63 +233,50 @@ Legs PlannedGroup::known(Kind kind, std::span<const double> units) const {
   return known->second;
 }
 
+/// Stages within the hosts before and after that between them (ring::Hierarchy).
 std::vector<Leg> PlannedGroup::legs_of(Kind kind, std::span<const double> units) const {
   const double bytes = std::accumulate(units.begin(), units.end(), 0.0);
   if (hosts_ * per_host_ <= 1 || bytes <= 0) return {Leg{}};
-  if (kind == Kind::all_reduce) return all_reduce_legs(bytes);
-  if (kind == Kind::direct) return direct_legs(bytes);
-  return scatter(units, kind == Kind::reduce_scatter ? 1 : 0);
-}
-
-/// A small vector is cut among fewer ranks of a host (ring::Hierarchy).
-std::vector<Leg> PlannedGroup::all_reduce_legs(double bytes) const {
-  const double cuts = std::ceil(bytes / static_cast<double>(ring::kCutBytes));
-  const auto columns = static_cast<std::size_t>(std::clamp(cuts, 1.0, static_cast<double>(per_host_)));
-  const double column = bytes / static_cast<double>(columns);
-  const double within = column * static_cast<double>(per_host_);
+  const auto near = static_cast<double>(per_host_);
+  std::vector<double> all(units.begin(), units.end());
+  std::size_t columns = per_host_;
+  double sums = kind == Kind::all_gather ? 0 : 1;
+  CollectiveTime time;
+  if (kind == Kind::all_reduce) {
+    // A small vector is cut among fewer ranks of a host.
+    columns = static_cast<std::size_t>(std::clamp(std::ceil(bytes / static_cast<double>(ring::kCutBytes)), 1.0, near));
+    const double column = bytes / static_cast<double>(columns);
+    all = {column * near};
+    sums = 0.5;  // half of the rounds add, the others copy
+    time =
+        all_reduce_time(between(sums, columns), hosts_, column, tuning_.pick(hosts_, static_cast<std::size_t>(column)));
+  } else if (kind == Kind::direct) {
+    all = {bytes * near};
+    const std::size_t ranks = hosts_ * per_host_ - per_host_ + 1;
+    const double between_ranks = bytes * static_cast<double>(ranks);
+    const ring::Tuning::Row exchange{.ranks = ranks, .up_to_bytes = 0, .algorithm = ring::Algorithm::exchange};
+    time = scatter_time(between(sums, columns), ranks, std::span(&between_ranks, 1), exchange);
+  } else {
+    std::vector<double> parts = all;
+    for (double& part : parts) part /= near;
+    // The whole vector's size picks the plan of each column (ring::LinkPlans).
+    time = scatter_time(between(sums, columns), hosts_, parts, tuning_.pick(hosts_, static_cast<std::size_t>(bytes)));
+  }
   std::vector<Leg> legs;
-  add_within(legs, std::span(&within, 1), 1, columns);
-  constexpr double kSums = 0.5;  // half of the rounds add, the others copy
-  add_between(
-      legs,
-      all_reduce_time(between(kSums, columns), hosts_, column, tuning_.pick(hosts_, static_cast<std::size_t>(column))),
-      kSums, columns);
-  add_within(legs, std::span(&within, 1), 0, columns);
-  return legs;
-}
-
-std::vector<Leg> PlannedGroup::scatter(std::span<const double> units, double sums) const {
-  const double bytes = std::accumulate(units.begin(), units.end(), 0.0);
-  std::vector<Leg> legs;
-  if (sums > 0)
-    add_within(legs, units, sums, per_host_);
-  else
-    add_barrier(legs);
-  std::vector<double> columns(units.begin(), units.end());
-  for (double& column : columns) column /= static_cast<double>(per_host_);
-  // The whole vector's size picks the plan of each column (ring::LinkPlans).
-  const ring::Tuning::Row plan = tuning_.pick(hosts_, static_cast<std::size_t>(bytes));
-  add_between(legs, scatter_time(between(sums, per_host_), hosts_, columns, plan), sums, per_host_);
-  if (sums > 0)
+  if (kind == Kind::all_gather)
     add_barrier(legs);
   else
-    add_within(legs, units, sums, per_host_);
-  return legs;
-}
-
-std::vector<Leg> PlannedGroup::direct_legs(double bytes) const {
-  std::vector<Leg> legs;
-  const double within = bytes * static_cast<double>(per_host_);
-  add_within(legs, std::span(&within, 1), 1, per_host_);
-  const std::size_t ranks = hosts_ * per_host_ - per_host_ + 1;
-  const double between_ranks = bytes * static_cast<double>(ranks);
-  const ring::Tuning::Row exchange{.ranks = ranks, .up_to_bytes = 0, .algorithm = ring::Algorithm::exchange};
-  add_between(legs, scatter_time(between(1, per_host_), ranks, std::span(&between_ranks, 1), exchange), 1, per_host_);
+    add_within(legs, all, 1, columns);
+  if (hosts_ > 1) add(legs, StepStation::card_out, time, sums, {per_host_, stride_, columns});
+  if (kind == Kind::reduce_scatter)
+    add_barrier(legs);
+  else if (kind != Kind::direct)
+    add_within(legs, all, 0, columns);
   return legs;
 }
 
 /// The card is shared by those workers of a host whose neighbours are on the next host: one tensor group at most.
-StageMessage stage_message(const TimedJob& job, double bytes, bool within) {
+std::vector<Leg> stage_message(const TimedJob& job, double bytes, bool within) {
   const HostCosts& costs = job.costs;
   const std::size_t senders = std::min(job.job.tensor, job.mesh.workers_per_host);
   const Wire wire = within ? Wire(job.mesh.within, costs.within_hop_s, costs.copy_s_per_byte)
@@ -301,16 +285,15 @@ StageMessage stage_message(const TimedJob& job, double bytes, bool within) {
   const auto segment =
       static_cast<double>(tuning_of(job.job).pick(job.job.pipeline, static_cast<std::size_t>(bytes)).segment_bytes);
   const CollectiveTime time = message_time(wire, bytes, segment);
-  StageMessage message{.leg = {.station = job.station(within ? StepStation::within : StepStation::card_out),
-                               .service_s = time.occupies_s,
-                               .alone_s = time.alone_s,
-                               .drain_s = time.alone_s - time.occupies_s},
-                       .work = {}};
-  if (costs.processors <= 0) return message;
+  std::vector<Leg> legs{{.station = job.station(within ? StepStation::within : StepStation::card_out),
+                         .service_s = time.occupies_s,
+                         .alone_s = time.alone_s,
+                         .drain_s = time.alone_s - time.occupies_s}};
+  if (costs.processors <= 0) return legs;
   const double work = time.messages * costs.collective.work_s + bytes * costs.collective.work_s_per_byte;
   const auto share = [&](std::size_t workers) { return work * static_cast<double>(workers); };
-  message.work = job.processors(share(job.mesh.workers()), share(job.mesh.workers_per_host));
-  return message;
+  legs.push_back(job.processors(share(job.mesh.workers()), share(job.mesh.workers_per_host)));
+  return legs;
 }
 
 }  // namespace psring::bench

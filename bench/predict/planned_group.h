@@ -82,7 +82,12 @@ class PlannedGroup final : public ring::ProcessGroup {
   ring::Moved moved() const override { return {}; }
 
  private:
-  enum class Kind : std::uint8_t { all_reduce, reduce_scatter, all_gather, direct };
+  enum class Kind : std::uint8_t {
+    all_reduce,
+    reduce_scatter,
+    all_gather,
+    direct,  ///< from each rank to each other rank: encoded ranges cannot be added on the way
+  };
 
   /// The legs of a call. A model has many units of the same size, and every step makes the same calls.
   Legs known(Kind kind, std::span<const double> units) const;
@@ -90,23 +95,18 @@ class PlannedGroup final : public ring::ProcessGroup {
   Legs legs_of(const ring::Request& request) const;
   Legs coded_legs(const ring::Request& request) const;
   Legs low_rank_legs(const ring::Vector& gradients) const;
-  template <class Body>
-  void for_each_unit_in(const ring::Vector& gradients, Body body) const;
+  std::vector<std::size_t> units_in(const ring::Vector& gradients) const;
   std::vector<Leg> legs_of(Kind kind, std::span<const double> units) const;
-  std::vector<Leg> all_reduce_legs(double bytes) const;
-  /// A message of `bytes` from each rank to each other rank: encoded ranges cannot be added on the way.
-  std::vector<Leg> direct_legs(double bytes) const;
   /// `sums`: the messages are added to what the receiver has.
   void add(std::vector<Leg>& legs, StepStation station, const CollectiveTime& time, double sums,
            const LaneGroup& lanes) const;
   /// `columns`: members of a host that own a part.
   void add_within(std::vector<Leg>& legs, std::span<const double> units, double sums, std::size_t columns) const;
   void add_barrier(std::vector<Leg>& legs) const;
-  void add_between(std::vector<Leg>& legs, const CollectiveTime& time, double sums, std::size_t columns) const;
   void add_gates(std::vector<Leg>& legs) const;
+  Wire within() const;
   /// `columns`: workers of the group on each host that send.
   Wire between(double sums, std::size_t columns) const;
-  std::vector<Leg> scatter(std::span<const double> units, double sums) const;
   double members() const { return static_cast<double>(hosts_ * per_host_); }
 
   const TimedJob& job_;
@@ -122,12 +122,8 @@ class PlannedGroup final : public ring::ProcessGroup {
   mutable std::map<std::pair<Kind, std::vector<double>>, Legs> known_;
 };
 
-/// A message to the stage before or after: the time on the card until it arrives, and the processors' work.
-struct StageMessage {
-  Leg leg;
-  std::optional<Leg> work;
-};
-/// `within`: both stages are on one host.
-StageMessage stage_message(const TimedJob& job, double bytes, bool within);
+/// A message to the stage before or after: the time on the card until it arrives, and the processors' work, if these
+/// are few. `within`: both stages are on one host.
+std::vector<Leg> stage_message(const TimedJob& job, double bytes, bool within);
 
 }  // namespace psring::bench

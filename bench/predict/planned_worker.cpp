@@ -5,10 +5,9 @@
 
 #include <psring/bench/predict/planned_worker.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/common/device/device.h>
 #include <psring/optim/device_applier.h>
-#include <psring/worker/exchange/mesh/mesh_groups.h>
-#include <psring/worker/exchange/mesh/shared_tensors.h>
 #include <psring/worker/exchange/planned.h>
 #include <psring/worker/exchange/servers/server_link.h>
 #include <psring/worker/walk.h>
@@ -29,11 +28,6 @@ class PlannedRule final : public optim::Optimizer {
 
  private:
   const std::size_t slots_;
-};
-
-class PlannedSchedule final : public optim::Schedule {
- public:
-  double factor(std::uint64_t) const override { return 1; }
 };
 
 /// An update takes the time of its elements.
@@ -170,19 +164,6 @@ std::vector<std::size_t> shard_groups(const TimedJob& job) {
   return groups;
 }
 
-std::vector<worker::SharingStages> sharing_of(const Workload& work) {
-  std::vector<worker::SharingStages> sharing;
-  for (const SharedGradient& shared : work.shared) sharing.push_back(shared.stages);
-  return sharing;
-}
-
-std::vector<worker::SharedTensor> shared_tensors(const Workload& work) {
-  std::vector<worker::SharedTensor> tensors;
-  for (std::size_t i = 0; i < work.shared.size(); ++i)
-    tensors.push_back({work.shared[i].unit, work.shared[i].range, i});
-  return tensors;
-}
-
 }  // namespace
 
 struct PlannedWorker::State {
@@ -198,7 +179,7 @@ struct PlannedWorker::State {
         groups(make_groups()),
         plan(make_plan()),
         world(make_world()),
-        shared(plan, world, shared_tensors(job.work), false),
+        shared(plan, world, job.work.shared, false),
         strategy(job.kind.make(plan, world)),
         network(job, clock, pace, groups ? groups->tensor.get() : nullptr),
         walk(plan, world, *job.work.flat, network, *strategy, &shared) {}
@@ -209,7 +190,7 @@ struct PlannedWorker::State {
   }
   std::optional<worker::MeshGroups> make_groups() const {
     if (!plain.mesh().divides_model()) return std::nullopt;
-    return worker::make_mesh_groups(*group, plain.mesh(), sharing_of(job.work));
+    return worker::make_mesh_groups(*group, plain.mesh(), job.work.sharing);
   }
   worker::Plan make_plan() {
     return {.job = plain,
@@ -218,7 +199,7 @@ struct PlannedWorker::State {
             .mesh = plain.mesh(),
             .data_rank = {0},
             .workers = plain.data_workers(),
-            .optimizer = {.rule = &rule, .schedule = &schedule, .master_copy = plain.master_copy},
+            .optimizer = {.rule = &rule, .schedule = schedule.get(), .master_copy = plain.master_copy},
             .consistency = parse_consistency(plain.consistency, plain.backup_workers),
             .unit_layers = job.work.unit_layers,
             .backward_layers = job.work.backward_layers};
@@ -242,7 +223,8 @@ struct PlannedWorker::State {
   PlannedDevice device;
   std::vector<worker::UnitBuffers> units;
   const PlannedRule rule;
-  const PlannedSchedule schedule;
+  const std::unique_ptr<const optim::Schedule> schedule =
+      optim::make_schedule(Spec::parse("--schedule", "constant"), 1);
   const std::unique_ptr<PlannedGroup> group;
   const std::optional<worker::MeshGroups> groups;
   const worker::Plan plan;

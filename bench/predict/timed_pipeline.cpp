@@ -164,10 +164,10 @@ class Stage {
   void send(Outgoing& out) {
     if (out.bytes <= 0) return;
     if (out.left.size() >= kBuffers) wait_until(out.left[out.left.size() - kBuffers]);
-    const StageMessage message = stage_message(job_, out.bytes, out.within);
-    const double arrived = stations_.end_of(stations_.submit(now(), {message.leg}), clock_.moments()).last();
-    if (message.work) stations_.submit(now(), {*message.work});
-    out.left.push_back(arrived - message.leg.drain_s);
+    const std::vector<Leg> legs = stage_message(job_, out.bytes, out.within);
+    const double arrived = stations_.end_of(stations_.submit(now(), {legs.front()}), clock_.moments()).last();
+    if (legs.size() > 1) stations_.submit(now(), {legs.back()});
+    out.left.push_back(arrived - legs.front().drain_s);
     out.arrivals->push_back(arrived);
   }
 
@@ -182,8 +182,8 @@ class Stage {
   bool sum_shared() {
     const std::size_t step = ends_.size();
     double begin = now();
-    for (const SharedGradient& shared : job_.work.shared)
-      for (const std::size_t stage : shared.stages) {
+    for (const worker::SharingStages& stages : job_.work.sharing)
+      for (const std::size_t stage : stages) {
         if (boxes_.sums[stage].size() <= step) return false;
         begin = std::max(begin, boxes_.sums[stage][step]);
       }

@@ -156,8 +156,10 @@ void add_units(const worker::FlatModel& flat, const std::map<std::string, std::v
     work.unit_layers.push_back({layers.front(), layers.back() + 1});
     work.backward_layers.push_back(flat.backward_layers(unit));
     for (const TensorLayout& tensor : work.layout.units[unit].tensors)
-      if (const auto& stages = stages_of.at(tensor.spec.name); flat.trained(unit) && stages.size() > 1)
-        work.shared.push_back({unit, {tensor.offset, tensor.offset + tensor.spec.elements()}, stages});
+      if (const auto& stages = stages_of.at(tensor.spec.name); flat.trained(unit) && stages.size() > 1) {
+        work.shared.push_back({unit, {tensor.offset, tensor.offset + tensor.spec.elements()}, work.sharing.size()});
+        work.sharing.push_back(stages);
+      }
   }
 }
 

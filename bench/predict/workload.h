@@ -10,6 +10,7 @@
 
 #include <psring/common/base/layout.h>
 #include <psring/common/proc/job.h>
+#include <psring/worker/exchange/mesh/shared_tensors.h>
 #include <psring/worker/exchange/prediction.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/model.h>
@@ -27,13 +28,6 @@ struct LayerTime {
   /// Bytes of the vectors that the layer sums over its tensor group after its passes, one after the other.
   std::vector<double> forward_sums = {};
   std::vector<double> backward_sums = {};
-};
-
-/// A tensor that several stages of a pipeline hold: they sum its gradient once a step.
-struct SharedGradient {
-  std::size_t unit = 0;
-  Range range = {};                 ///< in the unit
-  std::vector<std::size_t> stages;  ///< ascending
 };
 
 /// The work of one worker's step: its layers in forward order, and the layout that cuts their parameters. In a mesh,
@@ -57,7 +51,8 @@ struct Workload {
   double output_bytes = 0;
   double output_gradient_bytes = 0;
   std::vector<double> loss_sums = {};  ///< bytes of the vectors that the loss sums over the tensor group, in turn
-  std::vector<SharedGradient> shared = {};
+  std::vector<worker::SharedTensor> shared = {};  ///< each with a list of stages of its own
+  std::vector<worker::SharingStages> sharing = {};
   std::vector<RowTraffic> rows = {};  ///< by table; empty: no server has rows
 
   /// Time of all passes of a step.
