@@ -156,16 +156,28 @@ Json to_json(const Fit& fit) {
 
 namespace {
 
-CostLine read_line(const Json& json) {
-  CostLine line{.unit = json.at("unit").get<std::string>(), .points = json.at("points").get<std::size_t>()};
-  for (const auto& [key, number] : kNumbers) line.*number = json.at(key).get<double>();
-  return line;
-}
-
-void read_tuning(const Json& json, Fit& fit) {
+/// Throws data, and JsonError if something is missing or of another type.
+Fit fit_of(const Json& json) {
+  if (const int version = json.at("version").get<int>(); version != kVersion)
+    fail(ErrorKind::data, "version {}, expected {}; measure again with psring fit", version, kVersion);
+  Fit fit{.host = json.at("host").get<std::string>(),
+          .processor = json.at("processor").get<std::string>(),
+          .processors = json.at("processors").get<std::size_t>()};
+  for (const auto& [name, numbers] : json.at("lines").items()) {
+    CostLine& line = fit.lines[name];
+    line.unit = numbers.at("unit").get<std::string>();
+    line.points = numbers.at("points").get<std::size_t>();
+    for (const auto& [key, number] : kNumbers) line.*number = numbers.at(key).get<double>();
+    if (!(line.fixed_s >= 0) || !(line.per_unit_s >= 0) || !(line.per_element_s >= 0))
+      fail(ErrorKind::data, "{} has a negative cost", name);
+  }
+  for (const auto& [name, value] : json.at("factors").items()) fit.factors[name] = value.get<double>();
+  if (json.contains("program")) fit.program = json.at("program").get<std::string>();
+  if (!json.contains("all_reduce")) return fit;
   fit.tuning = Json{{"all_reduce", json.at("all_reduce")}}.dump();
   ring::Tuning::from_json(fit.tuning);  // throws data if it is no table
   if (json.contains("all_reduce_over")) fit.tuned_over = json.at("all_reduce_over").get<std::string>();
+  return fit;
 }
 
 }  // namespace
@@ -192,30 +204,13 @@ Fit load_fit(const char* flag, const std::string& file) {
   const std::optional<Json> json = Json::try_parse(text_of(flag, file));
   if (!json || !json->is_object() || !json->contains("format") || json->at("format") != Json("psring-fit"))
     fail(ErrorKind::data, "{} {}: expected a file of psring fit", flag, file);
+  const std::string context = fmt::format("{} {}", flag, file);
   try {
-    if (json->at("version").get<int>() != kVersion)
-      fail(ErrorKind::data, "{} {}: version {}, expected {}; measure again with psring fit", flag, file,
-           json->at("version").get<int>(), kVersion);
-    Fit fit{.host = json->at("host").get<std::string>(),
-            .processor = json->at("processor").get<std::string>(),
-            .processors = json->at("processors").get<std::size_t>()};
-    for (const auto& [name, line] : json->at("lines").items()) {
-      const CostLine read = read_line(line);
-      if (!(read.fixed_s >= 0) || !(read.per_unit_s >= 0) || !(read.per_element_s >= 0))
-        fail(ErrorKind::data, "{} {}: {} has a negative cost", flag, file, name);
-      fit.lines.emplace(name, read);
-    }
-    for (const auto& [name, value] : json->at("factors").items()) fit.factors[name] = value.get<double>();
-    if (json->contains("program")) fit.program = json->at("program").get<std::string>();
-    if (!json->contains("all_reduce")) return fit;
-    try {
-      read_tuning(*json, fit);
-    } catch (const Error& error) {
-      throw error.with_context(fmt::format("{} {}", flag, file));
-    }
-    return fit;
+    return fit_of(*json);
   } catch (const JsonError& error) {
-    fail(ErrorKind::data, "{} {}: {}", flag, file, error.what());
+    fail(ErrorKind::data, "{}: {}", context, error.what());
+  } catch (const Error& error) {
+    throw error.with_context(context);
   }
 }
 

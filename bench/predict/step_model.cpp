@@ -106,27 +106,13 @@ constexpr std::array<const char*, static_cast<std::size_t>(StepStation::count)> 
 
 /// `computes`: the time that the stage with the most work computes.
 void name_bound(StepEstimate& step, const std::array<double, kNames.size()>& busy, double computes) {
-  std::size_t most = 0;
-  step.link_s = 0;
-  for (std::size_t station = 0; station < busy.size(); ++station) {
-    if (busy[station] > busy[most]) most = station;
-    if (station > static_cast<std::size_t>(StepStation::within) &&
-        station < static_cast<std::size_t>(StepStation::server))
-      step.link_s = std::max(step.link_s, busy[station]);
-  }
-  if (busy[most] >= step.step_s / 2 && busy[most] >= computes) {
+  const auto most = static_cast<std::size_t>(std::max_element(busy.begin(), busy.end()) - busy.begin());
+  step.link_s = *std::max_element(&busy[static_cast<std::size_t>(StepStation::card_out)],
+                                  &busy[static_cast<std::size_t>(StepStation::server)]);
+  if (busy[most] >= step.step_s / 2 && busy[most] >= computes)
     step.bound = kNames[most];
-    step.bound_s = busy[most];
-  } else if (computes >= step.step_s / 2) {
-    step.bound = "compute";
-    step.bound_s = computes;
-  } else if (step.bubble >= 0.5) {
-    step.bound = "bubble";
-    step.bound_s = step.bubble * step.step_s;
-  } else {
-    step.bound = "latency";
-    step.bound_s = std::max(0.0, step.step_s - computes);
-  }
+  else
+    step.bound = computes >= step.step_s / 2 ? "compute" : step.bubble >= 0.5 ? "bubble" : "latency";
 }
 
 TimedPeriod period_of(const JobOptions& job, const worker::StrategyKind& kind, std::span<const Workload> stages,

@@ -76,7 +76,6 @@ struct StepEstimate {
   double link_s = 0;     ///< time for which the busiest card carries bytes, one direction
   std::string bound;     ///< "compute", "worker link", "server link", "server", "processors", "link within host",
                          ///< "bubble", "latency"
-  double bound_s = 0;    ///< time for which the bound works in a step
 };
 
 /// The bytes that an update reads and writes for each element: gradient, parameter and `state_values` values of

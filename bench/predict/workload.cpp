@@ -63,12 +63,6 @@ double Workload::compute_s() const {
   return sum * static_cast<double>(micro_batches);
 }
 
-double Workload::flops() const {
-  double sum = 0;
-  for (const LayerTime& layer : layers) sum += layer.flops;
-  return sum * static_cast<double>(micro_batches);
-}
-
 namespace {
 
 /// With --compute sleep, each pass of a layer takes an equal part of the step (worker/pace.h), in all stages.
@@ -123,7 +117,6 @@ void add_layers(const worker::Model& model, const worker::FlatModel& flat, const
     layer.unit = flat.unit_of(i);
     layer.forward_s += micros.share * time(forward);
     if (goes_back) layer.backward_s += micros.share * time(backward);
-    layer.flops += micros.share * (forward.flops + backward.flops);
     const worker::LayerSums sums =
         model.layers[i]->tensor_sums(shapes[worker::sources_of(model, i).front()], wanted[i]);
     micros.add_sum(sums.forward * sizeof(float), 0, layer.forward_sums);
@@ -186,7 +179,6 @@ std::vector<Workload> make_workloads(const JobOptions& job, const worker::Regist
     worker::JobModel part = worker::make_job_model(job, registries, largest);
     if (job.pipeline > 1) part.take_stage(layers);
     Workload work;
-    work.model = whole.model->name;
     work.stage = std::move(part.model);
     work.flat = std::move(part.flat);
     const worker::FlatModel& flat = *work.flat;

@@ -24,7 +24,6 @@ struct LayerTime {
   std::size_t unit = worker::kNoUnit;
   double forward_s = 0;
   double backward_s = 0;
-  double flops = 0;  ///< of both passes
   /// Bytes of the vectors that the layer sums over its tensor group after its passes, one after the other.
   std::vector<double> forward_sums = {};
   std::vector<double> backward_sums = {};
@@ -33,7 +32,6 @@ struct LayerTime {
 /// The work of one worker's step: its layers in forward order, and the layout that cuts their parameters. In a mesh,
 /// the layers are those of one stage, and each of them is one part of a whole layer.
 struct Workload {
-  std::string model;
   std::shared_ptr<const worker::Model> stage = nullptr;     ///< shared by copies of the workload
   std::shared_ptr<const worker::FlatModel> flat = nullptr;  ///< the same
   bool tokens = false;                                      ///< the model reads text
@@ -57,7 +55,6 @@ struct Workload {
 
   /// Time of all passes of a step.
   double compute_s() const;
-  double flops() const;  ///< of a step
 };
 
 /// A pass of a layer, forward or backward: what its time depends on.

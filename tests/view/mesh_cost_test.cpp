@@ -160,7 +160,6 @@ TEST_CASE("the micro-batches of a step compute and send as much as its samples, 
       for (std::size_t stage = 0; stage < whole.size(); ++stage) {
         INFO(fmt::format("batch {}, {} micro-batches, stage {}", batch, micros, stage));
         CHECK_THAT(cut[stage].compute_s(), WithinRel(whole[stage].compute_s(), 1e-12));
-        CHECK_THAT(cut[stage].flops(), WithinRel(whole[stage].flops(), 1e-12));
         CHECK_THAT(all(sums_of(cut[stage])), WithinRel(sums_of(whole[stage]), 1e-12));
         CHECK_THAT(all(cut[stage].input_bytes), WithinRel(whole[stage].input_bytes, 1e-12));
         CHECK_THAT(all(cut[stage].input_gradient_bytes), WithinRel(whole[stage].input_gradient_bytes, 1e-12));
