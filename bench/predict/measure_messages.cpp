@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -224,7 +223,7 @@ void measure_hops(const MessageWay& way, Nanoseconds each, Measured& into) {
 /// processors are busy: then receivers hardly spin.
 double work_of_messages(const std::vector<std::unique_ptr<Star>>& stars, std::size_t bytes, std::size_t in_row,
                         Nanoseconds each) {
-  std::array<double, 3> rounds{};
+  std::vector<double> rounds(3);
   for (double& round : rounds) {
     const SystemClock clock;
     const Moment end = clock.now() + each;
@@ -242,8 +241,7 @@ double work_of_messages(const std::vector<std::unique_ptr<Star>>& stars, std::si
     for (std::future<std::uint64_t>& one : running) messages += one.get();
     round = (processor_seconds() - before) / static_cast<double>(std::max<std::uint64_t>(1, messages));
   }
-  std::sort(rounds.begin(), rounds.end());
-  return std::max(1e-7, rounds[1]);
+  return std::max(1e-7, median_of(std::move(rounds)));
 }
 
 /// `count`: of stars that exchange messages at the same time.

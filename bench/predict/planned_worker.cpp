@@ -164,119 +164,116 @@ std::vector<std::size_t> shard_groups(const TimedJob& job) {
   return groups;
 }
 
-}  // namespace
+/// The worker's parts, as worker/role.cpp puts them together.
+class TimedWorker final : public PlannedWorker {
+ public:
+  TimedWorker(const TimedJob& job, std::size_t stage, const ComputePace& pace, Stations& stations,
+              const PlannedLinks& links)
+      : job_(job),
+        plain_(planned_job(job_.job)),
+        rank_(stage * plain_.tensor),
+        clock_(stations, links.transfers),
+        device_(job_, clock_, links),
+        units_(job_.work.layout.units.size()),
+        rule_(job_.costs.state_values),
+        group_(make_group()),
+        groups_(make_groups()),
+        plan_(make_plan()),
+        world_(make_world()),
+        shared_(plan_, world_, job_.work.shared, false),
+        strategy_(job_.kind.make(plan_, world_)),
+        network_(job_, clock_, pace, groups_ ? groups_->tensor.get() : nullptr),
+        walk_(plan_, world_, *job_.work.flat, network_, *strategy_, &shared_) {}
 
-struct PlannedWorker::State {
-  State(const TimedJob& of, std::size_t stage, const ComputePace& pace, Stations& stations, const PlannedLinks& links)
-      : job(of),
-        plain(planned_job(job.job)),
-        rank(stage * plain.tensor),
-        clock(stations, links.transfers),
-        device(job, clock, links),
-        units(job.work.layout.units.size()),
-        rule(job.costs.state_values),
-        group(make_group()),
-        groups(make_groups()),
-        plan(make_plan()),
-        world(make_world()),
-        shared(plan, world, job.work.shared, false),
-        strategy(job.kind.make(plan, world)),
-        network(job, clock, pace, groups ? groups->tensor.get() : nullptr),
-        walk(plan, world, *job.work.flat, network, *strategy, &shared) {}
+  PlannedClock& clock() override { return clock_; }
+  /// Without Strategy::start: initial values are not part of a step. Rows are asked for as worker::RowBatches does.
+  void begin_step() override {
+    const worker::Step step{step_};
+    strategy_->begin_step(step);
+    worker::Tables* const tables = strategy_->abilities().tables;
+    if (tables != nullptr && !tables->begin(step)) {
+      tables->fetch({}, step, 0, worker::RowUse::train);
+      next_rows_ = step.index + 1;
+    }
+    walk_.begin_gradients();
+  }
+  void forward() override {
+    walk_.go(Pass::forward, {}, [&](std::size_t layer) { walk_.forward_layer(layer, "forward", true, {}); });
+  }
+  void backward(std::size_t micro) override {
+    const std::uint64_t last = step_ + plain_.table_lookahead;
+    if (worker::Tables* const tables = strategy_->abilities().tables; tables != nullptr)
+      for (; next_rows_ <= last; ++next_rows_) tables->fetch_ahead({}, {next_rows_});
+    network_.loss(1);
+    walk_.go(Pass::backward, {.index = micro, .last = micro + 1 == job_.work.micro_batches},
+             [&](std::size_t layer) { walk_.backward_layer(layer); });
+  }
+  void sum_shared() override {
+    if (job_.work.shared.empty()) return;
+    shared_.sum();
+    walk_.hand_over_shared({.index = job_.work.micro_batches - 1});
+  }
+  void finish_step() override { strategy_->finish_step({step_++}); }
 
+ private:
   std::unique_ptr<PlannedGroup> make_group() {
-    if (!job.kind.ring && !plain.mesh().divides_model()) return nullptr;
-    return std::make_unique<PlannedGroup>(job, clock, all_ranks(plain.workers), rank, 1, units);
+    if (!job_.kind.ring && !plain_.mesh().divides_model()) return nullptr;
+    return std::make_unique<PlannedGroup>(job_, clock_, all_ranks(plain_.workers), rank_, 1, units_);
   }
   std::optional<worker::MeshGroups> make_groups() const {
-    if (!plain.mesh().divides_model()) return std::nullopt;
-    return worker::make_mesh_groups(*group, plain.mesh(), job.work.sharing);
+    if (!plain_.mesh().divides_model()) return std::nullopt;
+    return worker::make_mesh_groups(*group_, plain_.mesh(), job_.work.sharing);
   }
   worker::Plan make_plan() {
-    return {.job = plain,
-            .layout = job.work.layout,
-            .place = {.rank = {rank}, .shard_groups = shard_groups(job)},
-            .mesh = plain.mesh(),
+    return {.job = plain_,
+            .layout = job_.work.layout,
+            .place = {.rank = {rank_}, .shard_groups = shard_groups(job_)},
+            .mesh = plain_.mesh(),
             .data_rank = {0},
-            .workers = plain.data_workers(),
-            .optimizer = {.rule = &rule, .schedule = schedule.get(), .master_copy = plain.master_copy},
-            .consistency = parse_consistency(plain.consistency, plain.backup_workers),
-            .unit_layers = job.work.unit_layers,
-            .backward_layers = job.work.backward_layers};
+            .workers = plain_.data_workers(),
+            .optimizer = {.rule = &rule_, .schedule = schedule_.get(), .master_copy = plain_.master_copy},
+            .consistency = parse_consistency(plain_.consistency, plain_.backup_workers),
+            .unit_layers = job_.work.unit_layers,
+            .backward_layers = job_.work.backward_layers};
   }
   worker::World make_world() {
-    return {.memory = memory,
-            .clock = clock,
-            .events = events,
-            .device = &device,
-            .group = groups ? groups->data.get() : group.get(),
-            .mesh = groups ? &*groups : nullptr,
-            .units = units};
+    return {.memory = memory_,
+            .clock = clock_,
+            .events = events_,
+            .device = &device_,
+            .group = groups_ ? groups_->data.get() : group_.get(),
+            .mesh = groups_ ? &*groups_ : nullptr,
+            .units = units_};
   }
 
-  const TimedJob job;
-  const JobOptions plain;
-  const std::size_t rank;
-  PlannedClock clock;
-  MemoryLedger memory;
-  Events events{clock};
-  PlannedDevice device;
-  std::vector<worker::UnitBuffers> units;
-  const PlannedRule rule;
-  const std::unique_ptr<const optim::Schedule> schedule =
+  const TimedJob job_;
+  const JobOptions plain_;
+  const std::size_t rank_;
+  PlannedClock clock_;
+  MemoryLedger memory_;
+  Events events_{clock_};
+  PlannedDevice device_;
+  std::vector<worker::UnitBuffers> units_;
+  const PlannedRule rule_;
+  const std::unique_ptr<const optim::Schedule> schedule_ =
       optim::make_schedule(Spec::parse("--schedule", "constant"), 1);
-  const std::unique_ptr<PlannedGroup> group;
-  const std::optional<worker::MeshGroups> groups;
-  const worker::Plan plan;
-  const worker::World world;
-  worker::SharedTensors shared;
-  const std::unique_ptr<worker::Strategy> strategy;
-  PlannedNetwork network;
-  worker::Walk walk;
-  std::uint64_t step = 0;
-  std::uint64_t next_rows = 0;  ///< the step whose rows are asked for next
+  const std::unique_ptr<PlannedGroup> group_;
+  const std::optional<worker::MeshGroups> groups_;
+  const worker::Plan plan_;
+  const worker::World world_;
+  worker::SharedTensors shared_;
+  const std::unique_ptr<worker::Strategy> strategy_;
+  PlannedNetwork network_;
+  worker::Walk walk_;
+  std::uint64_t step_ = 0;
+  std::uint64_t next_rows_ = 0;  ///< the step whose rows are asked for next
 };
 
-PlannedWorker::PlannedWorker(const TimedJob& job, std::size_t stage, const ComputePace& pace, Stations& stations,
-                             const PlannedLinks& links)
-    : state_(std::make_unique<State>(job, stage, pace, stations, links)) {}
+}  // namespace
 
-PlannedWorker::~PlannedWorker() = default;
-
-PlannedClock& PlannedWorker::clock() { return state_->clock; }
-
-/// Without Strategy::start: initial values are not part of a step. Rows are asked for as worker::RowBatches does.
-void PlannedWorker::begin_step() {
-  const worker::Step step{state_->step};
-  state_->strategy->begin_step(step);
-  worker::Tables* const tables = state_->strategy->abilities().tables;
-  if (tables != nullptr && !tables->begin(step)) {
-    tables->fetch({}, step, 0, worker::RowUse::train);
-    state_->next_rows = step.index + 1;
-  }
-  state_->walk.begin_gradients();
+std::unique_ptr<PlannedWorker> make_planned_worker(const TimedJob& job, std::size_t stage, const ComputePace& pace,
+                                                   Stations& stations, const PlannedLinks& links) {
+  return std::make_unique<TimedWorker>(job, stage, pace, stations, links);
 }
-
-void PlannedWorker::forward() {
-  state_->walk.go(Pass::forward, {},
-                  [&](std::size_t layer) { state_->walk.forward_layer(layer, "forward", true, {}); });
-}
-
-void PlannedWorker::backward(std::size_t micro) {
-  const std::uint64_t last = state_->step + state_->plain.table_lookahead;
-  if (worker::Tables* const tables = state_->strategy->abilities().tables; tables != nullptr)
-    for (; state_->next_rows <= last; ++state_->next_rows) tables->fetch_ahead({}, {state_->next_rows});
-  state_->network.loss(1);
-  state_->walk.go(Pass::backward, {.index = micro, .last = micro + 1 == state_->job.work.micro_batches},
-                  [&](std::size_t layer) { state_->walk.backward_layer(layer); });
-}
-
-void PlannedWorker::sum_shared() {
-  if (state_->job.work.shared.empty()) return;
-  state_->shared.sum();
-  state_->walk.hand_over_shared({.index = state_->job.work.micro_batches - 1});
-}
-
-void PlannedWorker::finish_step() { state_->strategy->finish_step({state_->step++}); }
 
 }  // namespace psring::bench

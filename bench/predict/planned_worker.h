@@ -22,22 +22,17 @@ struct PlannedLinks {
 /// stage, which act alike.
 class PlannedWorker {
  public:
-  /// `stage`: of the pipeline. REQUIRES: the job's parts and the stations outlive the worker.
-  PlannedWorker(const TimedJob& job, std::size_t stage, const ComputePace& pace, Stations& stations,
-                const PlannedLinks& links = {});
-  ~PlannedWorker();
-
-  PlannedClock& clock();
-  void begin_step();
-  void forward();
-  void backward(std::size_t micro);
+  virtual ~PlannedWorker() = default;
+  virtual PlannedClock& clock() = 0;
+  virtual void begin_step() = 0;
+  virtual void forward() = 0;
+  virtual void backward(std::size_t micro) = 0;
   /// Sums the gradients of tensors that several stages hold, and hands them over.
-  void sum_shared();
-  void finish_step();
-
- private:
-  struct State;
-  const std::unique_ptr<State> state_;
+  virtual void sum_shared() = 0;
+  virtual void finish_step() = 0;
 };
+/// `stage`: of the pipeline. REQUIRES: the job's parts and the stations outlive the worker.
+std::unique_ptr<PlannedWorker> make_planned_worker(const TimedJob& job, std::size_t stage, const ComputePace& pace,
+                                                   Stations& stations, const PlannedLinks& links = {});
 
 }  // namespace psring::bench

@@ -51,7 +51,7 @@ class Stage {
   Stage(const TimedJob& job, std::size_t number, const ComputePace& pace, Boxes& boxes)
       : stations_(static_cast<std::size_t>(StepStation::count), lanes_of(job)),
         job_(job),
-        worker_(job_, number, pace, stations_),
+        worker_(make_planned_worker(job_, number, pace, stations_)),
         plan_(worker::plan_stage(worker::parse_pipeline_schedule(job.job.pipeline_schedule), number, job.job.pipeline,
                                  job.work.micro_batches)),
         number_(number),
@@ -99,7 +99,7 @@ class Stage {
   }
 
   void begin_step() {
-    worker_.begin_step();
+    worker_->begin_step();
     const std::size_t tensor = job_.job.tensor;
     const auto host = [&](std::size_t stage) { return stage * tensor / job_.mesh.workers_per_host; };
     const auto to = [&](std::size_t stage, double bytes, std::vector<Arrivals>& boxes) {
@@ -114,10 +114,10 @@ class Stage {
     const Workload& work = job_.work;
     switch (action.kind) {
       case Kind::forward:
-        worker_.forward();
+        worker_->forward();
         return true;
       case Kind::backward:
-        worker_.backward(action.micro);
+        worker_->backward(action.micro);
         leave_out_micros(action.micro);
         return true;
       case Kind::send_output:
@@ -188,12 +188,12 @@ class Stage {
         begin = std::max(begin, boxes_.sums[stage][step]);
       }
     clock_.wait_until(begin);
-    worker_.sum_shared();
+    worker_->sum_shared();
     return true;
   }
 
   void end_step() {
-    worker_.finish_step();
+    worker_->finish_step();
     ends_.push_back(work().seconds);
     next_ = 0;
     begin_step();
@@ -204,8 +204,8 @@ class Stage {
 
   Stations stations_;
   const TimedJob job_;
-  PlannedWorker worker_;
-  PlannedClock& clock_ = worker_.clock();
+  const std::unique_ptr<PlannedWorker> worker_;
+  PlannedClock& clock_ = worker_->clock();
   const worker::StagePlan plan_;
   const std::size_t number_;
   Boxes& boxes_;

@@ -150,20 +150,20 @@ class WrittenTables final : public worker::Tables {
 std::vector<WorkerAction> worker_actions(const TimedJob& job, const ComputePace& pace) {
   ActionList actions(job);
   Stations unused(0);
-  PlannedWorker worker(
+  const auto worker = make_planned_worker(
       job, 0, pace, unused,
       {.make_link = [&](PlannedClock& clock) { return std::make_unique<WrittenLink>(clock, actions); },
        .make_tables = [&](PlannedClock& clock) { return std::make_unique<WrittenTables>(job, clock, actions); },
        .transfers = &actions});
   for (std::size_t step = 0; step < 2; ++step) {
     actions.take();
-    worker.begin_step();
+    worker->begin_step();
     for (std::size_t micro = 0; micro < job.work.micro_batches; ++micro) {
-      worker.forward();
-      worker.backward(micro);
+      worker->forward();
+      worker->backward(micro);
     }
-    worker.finish_step();
-    actions.add_computing(worker.clock());
+    worker->finish_step();
+    actions.add_computing(worker->clock());
   }
   return actions.take();
 }
