@@ -1,18 +1,11 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <map>
 #include <memory>
-#include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include <psring/bench/predict/timed_job.h>
 #include <psring/common/base/clock.h>
-#include <psring/optim/codec/compression.h>
-#include <psring/ring/plan/tuning.h>
 #include <psring/ring/process_group.h>
 #include <psring/worker/exchange/plan.h>
 
@@ -64,63 +57,11 @@ class PlannedClock final : public Clock {
 ///
 /// With --compress a reduction of gradients is priced as the collective of its codec; the strategy itself runs without
 /// one, because codes for thousands of owners take as many calls. The time of encoding is not part of the prediction.
-class PlannedGroup final : public ring::ProcessGroup {
- public:
-  /// `ranks`: the members, as ranks of the job; `id`: unique among a worker's groups, from 1. `units`: whose gradients
-  /// the group reduces. REQUIRES: job, clock and units outlive the group.
-  PlannedGroup(const TimedJob& job, PlannedClock& clock, std::vector<std::size_t> ranks, std::size_t rank,
-               std::size_t id, const std::vector<worker::UnitBuffers>& units);
-
-  ring::Work start(const ring::Request& request) override;
-  std::unique_ptr<ring::ProcessGroup> subgroup(const ring::Split& split) override;
-  std::string describe(ring::Collective collective, std::size_t count, ring::ElementType type) const override;
-  /// Nothing: bytes are predicted by ring::make_planned_group.
-  ring::Cost predict(ring::Collective, std::size_t, ring::ElementType, const ring::Parts&, std::size_t) const override {
-    return {};
-  }
-  bool sums_in_rank_order(ring::Collective, ring::ElementType) const override { return true; }
-  ring::Moved moved() const override { return {}; }
-
- private:
-  enum class Kind : std::uint8_t {
-    all_reduce,
-    reduce_scatter,
-    all_gather,
-    direct,  ///< from each rank to each other rank: encoded ranges cannot be added on the way
-  };
-
-  /// The legs of a call. A model has many units of the same size, and every step makes the same calls.
-  Legs known(Kind kind, std::span<const double> units) const;
-  Legs known(Kind kind, double bytes) const { return known(kind, std::span(&bytes, 1)); }
-  Legs legs_of(const ring::Request& request) const;
-  Legs coded_legs(const ring::Request& request) const;
-  Legs low_rank_legs(const ring::Vector& gradients) const;
-  std::vector<std::size_t> units_in(const ring::Vector& gradients) const;
-  std::vector<Leg> legs_of(Kind kind, std::span<const double> units) const;
-  /// `sums`: the messages are added to what the receiver has.
-  void add(std::vector<Leg>& legs, StepStation station, const CollectiveTime& time, double sums,
-           const LaneGroup& lanes) const;
-  /// `columns`: members of a host that own a part.
-  void add_within(std::vector<Leg>& legs, std::span<const double> units, double sums, std::size_t columns) const;
-  void add_barrier(std::vector<Leg>& legs) const;
-  void add_gates(std::vector<Leg>& legs) const;
-  Wire within() const;
-  /// `columns`: workers of the group on each host that send.
-  Wire between(double sums, std::size_t columns) const;
-  double members() const { return static_cast<double>(hosts_ * per_host_); }
-
-  const TimedJob& job_;
-  PlannedClock& clock_;
-  const std::vector<std::size_t> ranks_;
-  const std::size_t id_;
-  const std::vector<worker::UnitBuffers>& units_;
-  std::size_t hosts_ = 1;
-  std::size_t per_host_ = 1;  ///< members on each host
-  std::size_t stride_ = 1;    ///< of the members of a host
-  const ring::Tuning tuning_;
-  const std::unique_ptr<optim::Codec> codec_;  ///< null: gradients are not encoded range by range
-  mutable std::map<std::pair<Kind, std::vector<double>>, Legs> known_;
-};
+/// `ranks`: the members, as ranks of the job; `id`: unique among a worker's groups, from 1. `units`: whose gradients
+/// the group reduces. REQUIRES: job, clock and units outlive the group.
+std::unique_ptr<ring::ProcessGroup> make_timed_group(const TimedJob& job, PlannedClock& clock,
+                                                     std::vector<std::size_t> ranks, std::size_t rank, std::size_t id,
+                                                     const std::vector<worker::UnitBuffers>& units);
 
 /// A message to the stage before or after: the time on the card until it arrives, and the processors' work, if these
 /// are few. `within`: both stages are on one host.

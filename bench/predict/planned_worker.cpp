@@ -216,9 +216,9 @@ class TimedWorker final : public PlannedWorker {
   void finish_step() override { strategy_->finish_step({step_++}); }
 
  private:
-  std::unique_ptr<PlannedGroup> make_group() {
+  std::unique_ptr<ring::ProcessGroup> make_group() {
     if (!job_.kind.ring && !plain_.mesh().divides_model()) return nullptr;
-    return std::make_unique<PlannedGroup>(job_, clock_, all_ranks(plain_.workers), rank_, 1, units_);
+    return make_timed_group(job_, clock_, all_ranks(plain_.workers), rank_, 1, units_);
   }
   std::optional<worker::MeshGroups> make_groups() const {
     if (!plain_.mesh().divides_model()) return std::nullopt;
@@ -257,7 +257,7 @@ class TimedWorker final : public PlannedWorker {
   const PlannedRule rule_;
   const std::unique_ptr<const optim::Schedule> schedule_ =
       optim::make_schedule(Spec::parse("--schedule", "constant"), 1);
-  const std::unique_ptr<PlannedGroup> group_;
+  const std::unique_ptr<ring::ProcessGroup> group_;
   const std::optional<worker::MeshGroups> groups_;
   const worker::Plan plan_;
   const worker::World world_;
