@@ -168,11 +168,4 @@ std::vector<WorkerAction> worker_actions(const TimedJob& job, const ComputePace&
   return actions.take();
 }
 
-double begins_within_s(const TimedJob& job, const std::vector<WorkerAction>& step, double bits_per_second) {
-  constexpr double kPart = 1e-2;
-  double step_s = static_cast<double>(job.work.layout.parameter_bytes()) * 8 / bits_per_second;
-  for (const WorkerAction& action : step) step_s += action.seconds;
-  return kPart * step_s;
-}
-
 }  // namespace psring::bench

@@ -36,8 +36,4 @@ struct WorkerAction {
 /// these answer at once. Every worker does the same in every step.
 std::vector<WorkerAction> worker_actions(const TimedJob& job, const ComputePace& pace);
 
-/// Workers never begin at the same moment. Equal beginnings would keep all workers in step for ever, so that no two of
-/// them ever met at a card; the least difference ends that. Returns the time within which all begin.
-double begins_within_s(const TimedJob& job, const std::vector<WorkerAction>& step, double bits_per_second);
-
 }  // namespace psring::bench
