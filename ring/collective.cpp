@@ -1,3 +1,6 @@
+#include <array>
+
+#include <psring/common/base/text/names.h>
 #include <psring/ring/collective.h>
 
 namespace psring::ring {
@@ -19,23 +22,9 @@ Parts parts_of_sizes(std::span<const std::size_t> sizes) {
 }
 
 std::string_view to_string(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce:
-      return "all_reduce";
-    case Collective::reduce_scatter:
-      return "reduce_scatter";
-    case Collective::all_gather:
-      return "all_gather";
-    case Collective::broadcast:
-      return "broadcast";
-    case Collective::barrier:
-      return "barrier";
-    case Collective::send:
-      return "send";
-    case Collective::recv:
-      return "recv";
-  }
-  return "";
+  static constexpr std::array<std::string_view, 7> kNames = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                                             "barrier",    "send",           "recv"};
+  return name_in(kNames, collective);
 }
 
 }  // namespace psring::ring

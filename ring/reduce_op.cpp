@@ -2,14 +2,15 @@
 #include <utility>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/names.h>
 #include <psring/ring/reduce_op.h>
 
 namespace psring::ring {
 namespace {
 
-constexpr std::array<const char*, 14> kNames = {"sum",         "mean",       "product",     "min",     "max",
-                                                "logical_and", "logical_or", "logical_xor", "bit_and", "bit_or",
-                                                "bit_xor",     "maxloc",     "minloc",      "own"};
+constexpr std::array<std::string_view, 14> kNames = {"sum",         "mean",       "product",     "min",     "max",
+                                                     "logical_and", "logical_or", "logical_xor", "bit_and", "bit_or",
+                                                     "bit_xor",     "maxloc",     "minloc",      "own"};
 
 bool is_float(DType type) {
   return type == DType::f32 || type == DType::f64 || type == DType::f16 || type == DType::bf16;
@@ -28,15 +29,10 @@ ReduceOp ReduceOp::own(std::string name, Combine combine) {
 }
 
 ReduceOp ReduceOp::parse(const char* flag, const std::string& name) {
-  std::string known;
-  for (std::size_t i = 0; i + 1 < kNames.size(); ++i) {
-    if (name == kNames[i]) return static_cast<Kind>(i);
-    known += (i == 0 ? "" : ", ") + std::string(kNames[i]);
-  }
-  fail(ErrorKind::usage, "{}: expected one of {}, got '{}'", flag, known, name);
+  return static_cast<Kind>(place_among(std::span(kNames).first(kNames.size() - 1), flag, name));
 }
 
-std::string ReduceOp::name() const { return kind_ == Kind::own ? own_->name : kNames[static_cast<std::size_t>(kind_)]; }
+std::string ReduceOp::name() const { return kind_ == Kind::own ? own_->name : std::string(name_in(kNames, kind_)); }
 
 void ReduceOp::require_meaning(ElementType type) const {
   const bool finds = kind_ == Kind::maxloc || kind_ == Kind::minloc;

@@ -1,8 +1,10 @@
+#include <array>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include <psring/cli/compare/bound.h>
+#include <psring/common/base/text/names.h>
 
 namespace psring::cli {
 namespace {
@@ -52,27 +54,10 @@ std::string floors_text(const StepFigures& step) {
 }  // namespace
 
 std::string_view to_string(Bound bound) {
-  switch (bound) {
-    case Bound::compute:
-      return "compute";
-    case Bound::slowest_worker:
-      return "slowest worker";
-    case Bound::processors:
-      return "processors";
-    case Bound::memory:
-      return "memory";
-    case Bound::worker_link:
-      return "worker link";
-    case Bound::server_link:
-      return "server link";
-    case Bound::server:
-      return "server";
-    case Bound::latency:
-      return "latency";
-    case Bound::unknown:
-      return "unknown";
-  }
-  return "?";
+  static constexpr std::array<std::string_view, 9> kNames = {"compute", "slowest worker", "processors",
+                                                             "memory",  "worker link",    "server link",
+                                                             "server",  "latency",        "unknown"};
+  return name_in(kNames, bound);
 }
 
 std::vector<Floor> floors_of(const StepFigures& step) {

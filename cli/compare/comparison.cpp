@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -6,6 +7,7 @@
 #include <psring/cli/compare/comparison.h>
 #include <psring/common/base/system/file.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/names.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/proc/data_links.h>
 #include <psring/worker/model/safetensors.h>
@@ -61,19 +63,8 @@ std::optional<double> median_of_runs(const Row& row, std::optional<double> Summa
 }  // namespace
 
 const char* to_string(Equality equality) {
-  switch (equality) {
-    case Equality::none:
-      return "—";
-    case Equality::same_bits:
-      return "=";
-    case Equality::rounding:
-      return "≈";
-    case Equality::inexact:
-      return "inexact";
-    case Equality::differs:
-      return "✗";
-  }
-  return "?";
+  static constexpr std::array<std::string_view, 5> kNames = {"—", "=", "≈", "inexact", "✗"};
+  return name_in(kNames, equality).data();
 }
 
 Spread spread_of(std::vector<double> values) {

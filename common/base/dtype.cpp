@@ -2,6 +2,7 @@
 
 #include <psring/common/base/dtype.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/names.h>
 
 namespace psring {
 namespace {
@@ -13,12 +14,7 @@ constexpr std::array<std::string_view, kDTypes> kNames = {"f32", "f64", "f16", "
 std::string_view name_of(DType type) { return kNames[static_cast<std::size_t>(type)]; }
 
 DType parse_dtype(const char* flag, const std::string& name) {
-  std::string known;
-  for (std::size_t i = 0; i < kNames.size(); ++i) {
-    if (name == kNames[i]) return static_cast<DType>(i);
-    known += (i == 0 ? "" : ", ") + std::string(kNames[i]);
-  }
-  fail(ErrorKind::usage, "{}: expected one of {}, got '{}'", flag, known, name);
+  return static_cast<DType>(place_among(kNames, flag, name));
 }
 
 }  // namespace psring

@@ -1,25 +1,12 @@
 #include <psring/common/base/memory_ledger.h>
+#include <psring/common/base/text/names.h>
 
 namespace psring {
 
 std::string_view to_string(Category category) {
-  switch (category) {
-    case Category::parameters:
-      return "parameters";
-    case Category::gradients:
-      return "gradients";
-    case Category::optimizer:
-      return "optimizer";
-    case Category::activations:
-      return "activations";
-    case Category::communication:
-      return "communication";
-    case Category::staging:
-      return "staging";
-    case Category::index:
-      return "index";
-  }
-  return "?";
+  static constexpr std::array<std::string_view, kCategories> kNames = {
+      "parameters", "gradients", "optimizer", "activations", "communication", "staging", "index"};
+  return name_in(kNames, category);
 }
 
 void MemoryLedger::book(Category category, std::size_t bytes) {

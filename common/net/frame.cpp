@@ -3,22 +3,14 @@
 
 #include <psring/common/base/crc32c.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/names.h>
 #include <psring/common/net/frame.h>
 
 namespace psring::net {
 
 std::string_view to_string(Role role) {
-  switch (role) {
-    case Role::worker:
-      return "worker";
-    case Role::server:
-      return "server";
-    case Role::coordinator:
-      return "coordinator";
-    case Role::agent:
-      return "agent";
-  }
-  return "?";
+  static constexpr std::array<std::string_view, 4> kNames = {"worker", "server", "coordinator", "agent"};
+  return name_in(kNames, role);
 }
 
 std::string to_string(Peer peer) { return name_of(peer).text(); }
@@ -26,14 +18,13 @@ std::string to_string(Peer peer) { return name_of(peer).text(); }
 PeerName name_of(Peer peer) { return {to_string(peer.role), peer.rank}; }
 
 std::string_view to_string(FrameType type) {
-  static constexpr std::string_view kNames[kFrameTypes] = {
+  static constexpr std::array<std::string_view, kFrameTypes> kNames = {
       "?",           "hello",     "challenge",  "proof",          "accepted",   "refused",   "layout",
       "layout_ok",   "initial",   "push",       "push_ack",       "pull",       "push_pull", "values",
       "verdict",     "failed",    "all_reduce", "reduce_scatter", "all_gather", "broadcast", "barrier",
       "message",     "save",      "saved",      "leave",          "replicate",  "state",     "replicated",
       "acknowledge", "rows_pull", "rows",       "rows_push",      "rows_ack"};
-  const auto index = static_cast<std::size_t>(type);
-  return index < kFrameTypes ? kNames[index] : "?";
+  return name_in(kNames, type);
 }
 
 std::array<std::byte, kHeaderBytes> encode(const FrameHeader& header) {

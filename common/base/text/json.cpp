@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include <psring/common/base/text/json.h>
+#include <psring/common/base/text/names.h>
 
 namespace psring {
 namespace {
@@ -183,20 +185,9 @@ std::string Json::dump(int indent) const { return dumped(*this, indent, Library:
 std::string Json::dump_any_bytes() const { return dumped(*this, -1, Library::error_handler_t::replace); }
 
 const char* Json::type_name() const {
-  switch (type_) {
-    case Type::null:
-      return "null";
-    case Type::boolean:
-      return "boolean";
-    case Type::string:
-      return "string";
-    case Type::array:
-      return "array";
-    case Type::object:
-      return "object";
-    default:
-      return "number";
-  }
+  static constexpr std::array<std::string_view, 8> kNames = {"null",   "boolean", "number", "number",
+                                                             "number", "string",  "array",  "object"};
+  return name_in(kNames, type_).data();
 }
 
 std::size_t Json::size() const {

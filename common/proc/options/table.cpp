@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/names.h>
 #include <psring/common/proc/options/table.h>
 
 namespace psring::options {
@@ -81,35 +82,20 @@ std::span<const Option* const> recorded() {
 }
 
 std::string_view name_of(Feature feature) {
-  switch (feature) {
-    case Feature::none:
-      break;
-    case Feature::one_process:
-      return "one process";
-    case Feature::several_processes:
-      return "several processes";
-    case Feature::servers:
-      return "servers";
-    case Feature::own_pushes:
-      return "a push of each worker";
-    case Feature::stale_gradients:
-      return "stale gradients";
-    case Feature::collectives:
-      return "collectives";
-    case Feature::buckets:
-      return "buckets";
-    case Feature::gathered_parameters:
-      return "gathered parameters";
-    case Feature::gathered_from_workers:
-      return "parameters gathered from workers";
-    case Feature::mesh:
-      return "copies of the model in several workers";
-    case Feature::shards_at_workers:
-      return "shards at workers";
-    case Feature::compressed_gradients:
-      return "compressible gradients";
-  }
-  return "";
+  static constexpr std::array<std::string_view, 13> kNames = {"",
+                                                              "one process",
+                                                              "several processes",
+                                                              "servers",
+                                                              "a push of each worker",
+                                                              "stale gradients",
+                                                              "collectives",
+                                                              "buckets",
+                                                              "gathered parameters",
+                                                              "parameters gathered from workers",
+                                                              "copies of the model in several workers",
+                                                              "shards at workers",
+                                                              "compressible gradients"};
+  return name_in(kNames, feature);
 }
 
 std::string json_name(const Option& option) {
