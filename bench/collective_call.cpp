@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <type_traits>
 
@@ -75,6 +76,39 @@ std::int64_t combine(Redop op, std::int64_t a, std::int64_t b) {
   }
 }
 
+/// The elements that a rank gives or gets: the whole vector, its part of it, or the whole vector at the root alone.
+enum class Share : std::uint8_t { whole, part, root };
+
+struct Traits {
+  std::string_view name;
+  const char* about;
+  bool reduces;
+  bool has_parts;
+  Share input;
+  Share result;
+};
+
+/// By CollectiveKind.
+constexpr std::array<Traits, 9> kTraits{{
+    {"all_reduce", "every rank gets the reduction of all ranks' vectors", true, false, Share::whole, Share::whole},
+    {"reduce_scatter", "every rank gets its part of the reduction", true, true, Share::whole, Share::part},
+    {"all_gather", "every rank gets all ranks' parts", false, true, Share::part, Share::whole},
+    {"broadcast", "every rank gets the root's vector", false, false, Share::root, Share::whole},
+    {"reduce", "the root gets the reduction of all ranks' vectors", true, false, Share::whole, Share::root},
+    {"gather", "the root gets all ranks' parts", false, true, Share::part, Share::root},
+    {"scatter", "every rank gets its part of the root's vector", false, true, Share::root, Share::part},
+    {"all_to_all", "every rank gets its part of each rank's vector", false, true, Share::whole, Share::whole},
+    {"sendrecv", "every rank sends to the next and receives from the one before", false, false, Share::whole,
+     Share::whole},
+}};
+
+const Traits& traits(CollectiveKind kind) { return kTraits.at(static_cast<std::size_t>(kind)); }
+
+std::size_t elements(const CollectiveCall& call, Share share) {
+  if (share == Share::part) return call.part();
+  return share == Share::whole || call.at_root() ? call.count : 0;
+}
+
 }  // namespace
 
 const std::vector<CollectiveKind>& all_collectives() {
@@ -84,69 +118,14 @@ const std::vector<CollectiveKind>& all_collectives() {
   return all;
 }
 
-std::string_view to_string(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::all_reduce:
-      return "all_reduce";
-    case CollectiveKind::reduce_scatter:
-      return "reduce_scatter";
-    case CollectiveKind::all_gather:
-      return "all_gather";
-    case CollectiveKind::broadcast:
-      return "broadcast";
-    case CollectiveKind::reduce:
-      return "reduce";
-    case CollectiveKind::gather:
-      return "gather";
-    case CollectiveKind::scatter:
-      return "scatter";
-    case CollectiveKind::all_to_all:
-      return "all_to_all";
-    case CollectiveKind::sendrecv:
-      return "sendrecv";
-  }
-  return "?";
-}
+std::string_view to_string(CollectiveKind kind) { return traits(kind).name; }
+const char* about(CollectiveKind kind) { return traits(kind).about; }
+bool reduces(CollectiveKind kind) { return traits(kind).reduces; }
+bool has_parts(CollectiveKind kind) { return traits(kind).has_parts; }
+bool has_root(CollectiveKind kind) { return traits(kind).input == Share::root || traits(kind).result == Share::root; }
 
-bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::all_reduce || kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::reduce;
-}
-
-bool has_root(CollectiveKind kind) {
-  return kind == CollectiveKind::broadcast || kind == CollectiveKind::reduce || kind == CollectiveKind::gather ||
-         kind == CollectiveKind::scatter;
-}
-
-bool has_parts(CollectiveKind kind) {
-  return kind == CollectiveKind::reduce_scatter || kind == CollectiveKind::all_gather ||
-         kind == CollectiveKind::gather || kind == CollectiveKind::scatter || kind == CollectiveKind::all_to_all;
-}
-
-std::size_t CollectiveCall::input() const {
-  switch (kind) {
-    case CollectiveKind::all_gather:
-    case CollectiveKind::gather:
-      return part();
-    case CollectiveKind::broadcast:
-    case CollectiveKind::scatter:
-      return at_root() ? count : 0;
-    default:
-      return count;
-  }
-}
-
-std::size_t CollectiveCall::result() const {
-  switch (kind) {
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::scatter:
-      return part();
-    case CollectiveKind::reduce:
-    case CollectiveKind::gather:
-      return at_root() ? count : 0;
-    default:
-      return count;
-  }
-}
+std::size_t CollectiveCall::input() const { return elements(*this, traits(kind).input); }
+std::size_t CollectiveCall::result() const { return elements(*this, traits(kind).result); }
 
 double CollectiveCall::bus_factor() const {
   const double others = static_cast<double>(ranks - 1) / ranks;

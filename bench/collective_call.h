@@ -25,6 +25,8 @@ enum class CollectiveKind : std::uint8_t {
 /// Returns all kinds, in the order in which `all` measures them.
 const std::vector<CollectiveKind>& all_collectives();
 std::string_view to_string(CollectiveKind kind);
+/// Returns what the collective does, in a line for --help.
+const char* about(CollectiveKind kind);
 /// Return whether the collective reduces, has a root, or splits a rank's vector into a part for each rank.
 bool reduces(CollectiveKind kind);
 bool has_root(CollectiveKind kind);

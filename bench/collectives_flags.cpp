@@ -3,6 +3,7 @@
 #include <psring/bench/collectives_flags.h>
 #include <psring/bench/peers/rank_link.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/names.h>
 #include <psring/common/base/text/spec.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/net/tcp/handshake.h>
@@ -27,39 +28,10 @@ std::size_t vector_bytes(const char* flag, const std::string& text) {
   return bytes;
 }
 
-const char* about(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::all_reduce:
-      return "every rank gets the reduction of all ranks' vectors";
-    case CollectiveKind::reduce_scatter:
-      return "every rank gets its part of the reduction";
-    case CollectiveKind::all_gather:
-      return "every rank gets all ranks' parts";
-    case CollectiveKind::broadcast:
-      return "every rank gets the root's vector";
-    case CollectiveKind::reduce:
-      return "the root gets the reduction of all ranks' vectors";
-    case CollectiveKind::gather:
-      return "the root gets all ranks' parts";
-    case CollectiveKind::scatter:
-      return "every rank gets its part of the root's vector";
-    case CollectiveKind::all_to_all:
-      return "every rank gets its part of each rank's vector";
-    case CollectiveKind::sendrecv:
-      return "every rank sends to the next and receives from the one before";
-  }
-  return "";
-}
-
 }  // namespace
 
-void one_of(const char* flag, const std::string& value, std::initializer_list<std::string> known) {
-  std::string names;
-  for (const std::string& name : known) {
-    if (value == name) return;
-    names += (names.empty() ? "" : ", ") + name;
-  }
-  fail(ErrorKind::usage, "{}: expected one of {}, got '{}'", flag, names, value);
+void one_of(const char* flag, std::string_view value, std::initializer_list<std::string_view> known) {
+  place_among({known.begin(), known.size()}, flag, value);
 }
 
 void CollectivesFlags::add(CLI::App& root) {

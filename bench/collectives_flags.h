@@ -43,6 +43,6 @@ class CollectivesFlags {
 };
 
 /// Throws usage, naming the flag and the known values, if `value` is not one of them.
-void one_of(const char* flag, const std::string& value, std::initializer_list<std::string> known);
+void one_of(const char* flag, std::string_view value, std::initializer_list<std::string_view> known);
 
 }  // namespace psring::bench

@@ -83,7 +83,7 @@ struct TrainFlags {
   std::size_t worker_batch = 0;
 
   int run() {
-    bench::one_of("--only", only, {"", "step", "compute", "ring"});
+    if (!only.empty()) bench::one_of("--only", only, {"step", "compute", "ring"});
     bench::one_of("--transport", options.transport, {"shm", "tcp", "tcp-encrypted"});
     check_counts({{"--rounds", options.rounds}, {"--steps", options.steps}});
     check_counts({{"--warm-up", options.warm_up}}, true);

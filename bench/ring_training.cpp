@@ -97,30 +97,18 @@ class Team {
     links_.emplace(key, net::DataLinks::Options{.self = {worker(0), 0}, .way = net::Way::shm, .host_id = host_},
                    bytes_);
     const std::string address = links_->listen().at("ring-shm");
-    const auto number = [](std::size_t value) { return std::to_string(value); };
     for (std::size_t rank = 1; rank < options.workers; ++rank)
-      cluster_.start(fmt::format("worker {}", rank), {std::filesystem::read_symlink("/proc/self/exe").string(),
-                                                      "train-rank",
-                                                      "--rank",
-                                                      number(rank),
-                                                      "--workers",
-                                                      number(options.workers),
-                                                      "--model",
-                                                      options.model,
-                                                      "--strategy",
-                                                      options.strategy,
-                                                      "--worker-batch",
-                                                      number(options.worker_batch),
-                                                      "--steps",
-                                                      number(options.steps),
-                                                      "--warm-up",
-                                                      number(options.warm_up),
-                                                      "--rounds",
-                                                      number(options.rounds),
-                                                      "--key",
-                                                      folder_.key_file(),
-                                                      "--address",
-                                                      address});
+      cluster_.start(fmt::format("worker {}", rank),
+                     own_command("train-rank", {{"--rank", std::to_string(rank)},
+                                                {"--workers", std::to_string(options.workers)},
+                                                {"--model", options.model},
+                                                {"--strategy", options.strategy},
+                                                {"--worker-batch", std::to_string(options.worker_batch)},
+                                                {"--steps", std::to_string(options.steps)},
+                                                {"--warm-up", std::to_string(options.warm_up)},
+                                                {"--rounds", std::to_string(options.rounds)},
+                                                {"--key", folder_.key_file()},
+                                                {"--address", address}}));
     ring::LinkOptions link_options;
     link_options.group.check = [this] { check_processes(); };
     group_ = links_->connect(members(options.workers, address), std::make_shared<Arena>(arena_bytes),

@@ -38,8 +38,6 @@ const std::map<std::string, Launcher>& launchers() {
 
 constexpr std::chrono::seconds kFarewell{3};
 
-std::filesystem::path own_program() { return std::filesystem::read_symlink("/proc/self/exe"); }
-
 }  // namespace
 
 Contestants::Contestants(const CollectivesOptions& options, const std::vector<PsringWay>& ways)
@@ -72,20 +70,13 @@ Team& Contestants::add(const std::string& name) {
 void Contestants::start_psring(const std::vector<PsringWay>& ways) {
   const Team& team = add("psring");
   for (std::size_t r = 0; r < options_.workers; ++r) {
-    std::vector<std::string> argv{own_program().string(),
-                                  "rank",
-                                  "--control",
-                                  team.control(),
-                                  "--key",
-                                  folder_.key_file(),
-                                  "--rank",
-                                  std::to_string(r),
-                                  "--max-bytes",
-                                  std::to_string(max_bytes_),
-                                  "--transport",
-                                  options_.transport};
+    std::vector<std::string> argv = own_command("rank", {{"--control", team.control()},
+                                                         {"--key", folder_.key_file()},
+                                                         {"--rank", std::to_string(r)},
+                                                         {"--max-bytes", std::to_string(max_bytes_)},
+                                                         {"--transport", options_.transport},
+                                                         {"--streams", std::to_string(options_.streams)}});
     if (options_.encrypt) argv.emplace_back("--encrypt");
-    argv.insert(argv.end(), {"--streams", std::to_string(options_.streams)});
     if (!options_.link.empty()) argv.insert(argv.end(), {"--link", options_.link});
     if (!options_.registered) argv.emplace_back("--unregistered");
     argv.emplace_back("--ways");
@@ -98,7 +89,8 @@ std::string Contestants::peer_program(const std::string& name) const {
   const auto found = launchers().find(name);
   if (found == launchers().end())
     fail(ErrorKind::usage, "--peers: expected some of openmpi, mpich, gloo, got '{}'", name);
-  const std::filesystem::path program = own_program().parent_path() / ("psring-bench-" + name);
+  const std::filesystem::path program =
+      std::filesystem::read_symlink("/proc/self/exe").parent_path() / ("psring-bench-" + name);
   if (!std::filesystem::exists(program))
     fail(ErrorKind::usage,
          "--peers {}: was not found when psring was built: apt-get install {}, then configure and build again", name,

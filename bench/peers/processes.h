@@ -1,7 +1,9 @@
 #pragma once
 
 #include <filesystem>
+#include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <psring/bench/exchange/exchange.h>
@@ -10,6 +12,10 @@
 #include <psring/common/proc/local_cluster.h>
 
 namespace psring::bench {
+
+/// Returns the words that start this program with a hidden subcommand and its options.
+std::vector<std::string> own_command(const char* name,
+                                     std::initializer_list<std::pair<const char*, std::string>> options);
 
 /// A temporary folder of the benchmark, which contains a job's key.
 class BenchFolder {
