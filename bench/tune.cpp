@@ -1,22 +1,159 @@
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include <psring/bench/collectives.h>
-#include <psring/bench/host_team.h>
 #include <psring/bench/measure.h>
 #include <psring/bench/peers/contestants.h>
+#include <psring/bench/peers/psring_rank.h>
 #include <psring/bench/predict/fit.h>
 #include <psring/bench/report.h>
+#include <psring/bench/timed_team.h>
 #include <psring/common/base/system/standard_files.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/net/link_shaping.h>
+#include <psring/common/proc/role.h>
+#include <psring/common/proc/role_options.h>
+#include <psring/ring/collectives.h>
 #include <psring/ring/plan/tuning.h>
+#include <psring/ring/ring_links.h>
+#include <psring/ring/session.h>
 
 namespace psring::bench {
 namespace {
+
+constexpr std::chrono::seconds kFarewell{10};
+
+net::DataLinks::Options patient(net::DataLinks::Options options) {
+  options.silence = kSilence;
+  return options;
+}
+
+/// The group that starts the calls and gathers the times, and the groups that are measured.
+struct Groups {
+  std::optional<ring::RingLinks> links;
+  std::unique_ptr<ring::ProcessGroup> control;
+  std::unique_ptr<RankLibrary> measured;
+};
+
+ring::Vector bytes_vector(std::vector<std::byte>& bytes) { return {bytes.data(), bytes.size(), {DType::u8}}; }
+
+/// Returns the bytes of all ranks, which may be of several lengths.
+std::vector<std::vector<std::byte>> gather_bytes(ring::ProcessGroup& group, std::span<const std::byte> own) {
+  const auto size = static_cast<std::int64_t>(own.size());
+  std::vector<std::int64_t> gathered(group.size());
+  ring::all_gather(group, std::span(&size, 1), std::span(gathered));
+  const std::vector<std::size_t> sizes(gathered.begin(), gathered.end());
+  std::size_t total = 0;
+  for (const std::size_t each : sizes) total += each;
+  std::vector<std::byte> all(total);
+  ring::all_gather(group, ring::ConstVector(own.data(), own.size(), {DType::u8}), bytes_vector(all), sizes);
+  std::vector<std::vector<std::byte>> parts;
+  auto begin = all.begin();
+  for (const std::size_t each : sizes) {
+    const auto end = begin + static_cast<std::ptrdiff_t>(each);
+    parts.emplace_back(begin, end);
+    begin = end;
+  }
+  return parts;
+}
+
+/// The network of a Fit, such as "hosts, encrypted", "link 100 Mbit/s, 1 ms": `where` ("loopback", "hosts") unless the
+/// links are shaped.
+std::string describe_network(const std::string& where, const std::string& link, bool encrypt, std::size_t streams) {
+  std::string text = link.empty() ? where : "link " + net::to_string(net::parse_link(link));
+  if (encrypt) text += ", encrypted";
+  return streams > 1 ? text + fmt::format(", {} sockets", streams) : text;
+}
+
+/// Ranks on several hosts: the workers of a `psring coordinator`, each of which runs the same benchmark, with the same
+/// options. This process is one of them, and all make the same calls of this class. The link's shape, encryption and
+/// sockets are those of the coordinator's job.
+class HostTeam final : public TimedTeam {
+ public:
+  /// Returns once all workers of the job have joined and connected. Throws as a worker that joins a job does.
+  /// `options`: see connect_psring.
+  HostTeam(const RoleOptions& role, PsringRankOptions options) : member_(role, net::Role::worker) {
+    member_.keep(groups_);
+    groups_->links.emplace(member_.key(), patient(member_.link_options()), member_.bytes());
+    const auto workers = of_role(member_.meet(groups_->links->listen()), net::Role::worker);
+    if (workers.size() < 2)
+      fail(ErrorKind::usage, "--rdzv-endpoint {}: the job has one worker; two at least exchange anything",
+           role.endpoint);
+    groups_->control = ring::make_job_group(member_, *groups_->links, workers, std::size_t{0}, false);
+    options.max_bytes = std::max(options.max_bytes, 8 * workers.size());  // a vector has an element per rank at least
+    groups_->measured = connect_psring(
+        {.key = member_.key(),
+         .links = patient(member_.link_options()),
+         .group = ring::group_options(member_),
+         .exchange = [this](std::span<const std::byte> bytes) { return gather_bytes(*groups_->control, bytes); }},
+        options);
+  }
+
+  std::size_t rank() const { return groups_->control->rank(); }
+  std::size_t ranks() const { return groups_->control->size(); }
+  std::string network() const {
+    const JobOptions& job = member_.job();
+    return describe_network("hosts", job.link, job.encrypt, job.streams);
+  }
+
+  std::string name() const override { return "psring"; }
+  std::vector<std::string> ways(const CollectiveCall& call) override { return groups_->measured->ways(call); }
+
+  /// Returns the same figures at all ranks.
+  Round measure(Task task) override {
+    ring::ProcessGroup& control = *groups_->control;
+    task.call.rank = static_cast<std::uint32_t>(control.rank());
+    const PreparedCall prepared = groups_->measured->prepare(task.call, task.way);
+    std::vector<Sample> samples(task.iterations);
+    auto wrong = static_cast<std::int64_t>(make_calls(
+        task, prepared, [&] { control.barrier().wait(); }, samples));
+    std::vector<double> slowest;
+    for (const Sample& sample : samples) {
+      slowest.push_back(1e-9 * static_cast<double>(sample.call));
+      slowest.push_back(1e-9 * static_cast<double>(sample.loop));
+    }
+    control.all_reduce(std::span(slowest), ring::ReduceOp::Kind::max).wait();
+    control.all_reduce(std::span(&wrong, 1), ring::ReduceOp::Kind::sum).wait();
+    Samples calls;
+    Samples loops;
+    for (std::size_t i = 0; i < slowest.size(); i += 2) {
+      calls.values.push_back(slowest[i]);
+      loops.values.push_back(slowest[i + 1]);
+    }
+    return {calls.median(), loops.median(), static_cast<std::size_t>(wrong), prepared.detail};
+  }
+
+  void in_turn(const std::function<void()>& work) override {
+    for (std::size_t turn = 0; turn < ranks(); ++turn) {
+      if (turn == rank()) work();
+      groups_->control->barrier().wait();
+    }
+  }
+
+  /// Tells the coordinator that this rank is done; the last call.
+  void finish() {
+    groups_->control->barrier().wait();
+    net::ControlLink& link = member_.link();
+    link.report(member_.report_json(""));
+    link.done();
+    link.flush(member_.clock().now() + kFarewell);
+  }
+
+ private:
+  Membership member_;
+  const std::shared_ptr<Groups> groups_ =
+      std::make_shared<Groups>();  ///< shared with the member: its links close first
+};
 
 /// A choice replaces that of the next smaller size only if it is faster by this factor, so that noise makes no rows.
 constexpr double kGain = 0.97;

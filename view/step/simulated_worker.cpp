@@ -1,12 +1,19 @@
+#include <cstddef>
+#include <memory>
 #include <optional>
 #include <random>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/net/transport.h>
 #include <psring/common/proc/role.h>
+#include <psring/ring/hier/group.h>
+#include <psring/ring/inner_group.h>
 #include <psring/ring/link/group.h>
-#include <psring/view/step/simulated_hosts.h>
+#include <psring/ring/link/options.h>
+#include <psring/ring/request.h>
 #include <psring/view/step/simulation.h>
 #include <psring/view/step/watched_group.h>
 #include <psring/worker/exchange/mesh/mesh_groups.h>
@@ -14,6 +21,67 @@
 
 namespace psring::view {
 namespace {
+
+/// A simulated group, and the inner group that all its messages pass, which goes on while the rank computes.
+struct SimulatedGroup {
+  std::unique_ptr<ring::ProcessGroup> group;
+  ring::InnerGroup* messages = nullptr;  ///< part of the group
+};
+
+/// Numbers of the groups within hosts, which no group between hosts has.
+constexpr std::uint32_t kWithin = std::uint32_t{1} << 20;
+
+/// The ranks of one host, in a group of messages. As in shared memory, each rank takes its part from every other rank
+/// at once.
+class WithinHost final : public ring::InnerGroup {
+ public:
+  explicit WithinHost(std::unique_ptr<ring::InnerGroup> messages)
+      : ring::InnerGroup(messages->rank(), messages->size()), messages_(std::move(messages)) {}
+
+  std::unique_ptr<ring::InnerGroup> part(const std::vector<std::size_t>& ranks, std::uint32_t id,
+                                         std::vector<std::size_t> names) override {
+    return std::make_unique<WithinHost>(messages_->part(ranks, kWithin + id, std::move(names)));
+  }
+  ring::Work start(const ring::Request& request) override { return messages_->start(request); }
+  std::string describe(ring::Collective collective, std::size_t count, ring::ElementType type) const override {
+    return messages_->describe(collective, count, type);
+  }
+  std::string way(ring::Collective collective, std::size_t count, ring::ElementType type) const override {
+    return messages_->way(collective, count, type);
+  }
+  ring::Cost predict(ring::Collective collective, std::size_t count, ring::ElementType type, const ring::Parts& parts,
+                     std::size_t root) const override {
+    return messages_->predict(collective, count, type, parts, root);
+  }
+  bool sums_in_rank_order(ring::Collective reduction, ring::ElementType type) const override {
+    return messages_->sums_in_rank_order(reduction, type);
+  }
+  ring::Moved moved() const override { return messages_->moved(); }
+  /// The links between hosts are advanced, too, and take the messages of all groups: a second look would take time.
+  void advance() override {}
+  void rest(std::uint32_t seen, Moment until) override { messages_->rest(seen, until); }
+  void probe() override { messages_->probe(); }
+  void break_off(const Error& error) noexcept override { messages_->break_off(error); }
+  std::optional<Error> broken() const override { return messages_->broken(); }
+
+ private:
+  const std::unique_ptr<ring::InnerGroup> messages_;
+};
+
+/// A hierarchical group as ring::RingLinks makes it over several hosts, except that messages stand for the shared
+/// memory within each host. `host_of`: each rank's host. REQUIRES: the transport outlives the group.
+SimulatedGroup make_simulated_hosts(net::Transport& transport, std::size_t rank,
+                                    const std::vector<std::size_t>& host_of, const ring::LinkOptions& options) {
+  auto links = ring::make_link_group(transport, rank, host_of.size(), options);
+  std::vector<std::size_t> near;
+  for (std::size_t other = 0; other < host_of.size(); ++other)
+    if (host_of[other] == host_of[rank]) near.push_back(other);
+  auto host = std::make_unique<WithinHost>(ring::make_direct_part(*links, near, kWithin));
+  SimulatedGroup made{nullptr, links.get()};
+  made.group =
+      ring::make_hierarchical_group(std::move(host), std::move(links), rank, host_of, options.group, options.clock);
+  return made;
+}
 
 class StepCounter final : public ReportListener {
  public:

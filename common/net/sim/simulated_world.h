@@ -15,13 +15,116 @@
 #include <psring/common/base/byte_ledger.h>
 #include <psring/common/base/clock.h>
 #include <psring/common/net/block_pool.h>
+#include <psring/common/net/link_shaping.h>
 #include <psring/common/net/sim/event_queue.h>
 #include <psring/common/net/sim/lossy_wire.h>
 #include <psring/common/net/sim/simulated.h>
-#include <psring/common/net/sim/simulated_buffer.h>
-#include <psring/common/net/sim/simulated_peer.h>
+#include <psring/common/net/transport.h>
 
 namespace psring::net {
+
+/// A direction of a link: the places of the sender and the receiver.
+using SimulatedLink = std::pair<std::size_t, std::size_t>;
+
+/// The bounded buffer of one direction of a simulated link, and the frames that wait for room in it.
+class SimulatedBuffer {
+ public:
+  /// `freed` gets the link whenever a message leaves its buffer.
+  SimulatedBuffer(SimulatedLink link, std::shared_ptr<std::set<SimulatedLink>> freed)
+      : room_(std::make_shared<Room>(link, std::move(freed))) {}
+
+  /// Returns true if the frame fits now: a frame that is larger than the buffer fits if the buffer is empty.
+  bool fits(std::size_t frame_bytes, std::size_t buffer_bytes) const {
+    return room_->used == 0 || room_->used + frame_bytes <= buffer_bytes;
+  }
+  /// The message occupies the buffer until its holder, which becomes a lease, is dropped.
+  void occupy(Message& message, std::size_t bytes) const {
+    message.holder = std::make_shared<const Lease>(room_, bytes, std::move(message.holder));
+  }
+  /// Ends the lease of a message that a buffer holds; the message keeps its payload.
+  static void release(Message& message) {
+    message.holder = std::shared_ptr<const void>(std::static_pointer_cast<const Lease>(message.holder)->payload);
+  }
+
+  std::deque<SimulatedEvent> waiting;  ///< departures of frames without room, in order
+
+ private:
+  struct Room {
+    Room(SimulatedLink of, std::shared_ptr<std::set<SimulatedLink>> notes) : link(of), freed(std::move(notes)) {}
+
+    const SimulatedLink link;
+    const std::shared_ptr<std::set<SimulatedLink>> freed;  ///< shared with all buffers of the network
+    std::size_t used = 0;                                  ///< bytes
+  };
+  struct Lease {
+    Lease(std::shared_ptr<Room> buffer, std::size_t size, std::shared_ptr<const void> data)
+        : room(std::move(buffer)), bytes(size), payload(std::move(data)) {
+      room->used += bytes;
+    }
+    ~Lease() {
+      room->used -= bytes;
+      room->freed->insert(room->link);
+    }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+
+    const std::shared_ptr<Room> room;
+    const std::size_t bytes;
+    const std::shared_ptr<const void> payload;
+  };
+
+  std::shared_ptr<Room> room_;  ///< shared with the leases
+};
+
+/// One peer of a simulated network: its network card, the messages and losses that wait to be received, and its state.
+struct SimulatedPeer {
+  SimulatedPeer(Peer who, const LinkSpec& link, const LinkSpec& within) : peer(who), card(link), inner(within) {}
+
+  /// Returns true if a receive of the peer ends now.
+  bool has_news() const { return !inbox.empty() || !lost.empty() || woken || dead || stuck; }
+  /// Returns true if the peer's thread can run.
+  bool can_run() const {
+    return !ended && (!away || stuck) && (!waits || expired || (sleeps ? dead || stuck : has_news()));
+  }
+  void begin_wait(Moment until) {
+    deadline = until;
+    waits = true;
+  }
+  void begin_sleep(Moment until) {
+    begin_wait(until);
+    sleeps = true;
+  }
+  void end_wait() { waits = sleeps = expired = false; }
+  void expire(Moment time) { expired = expired || (waits && deadline <= time); }
+  /// Starts the peer's next incarnation. Messages and losses that wait for the previous incarnation are dropped.
+  void come_back() {
+    inbox.clear();
+    lost.clear();
+    waiting_bytes.clear();
+    woken = dead = away = false;
+    ++incarnation;
+  }
+
+  const Peer peer;
+  LinkShaper card;
+  LinkShaper inner;  ///< the link of the peer's process to others of its host
+  ByteLedger ledger;
+  std::deque<Message> inbox;
+  std::deque<std::size_t> lost;  ///< places of lost peers whose loss was not reported to this peer yet
+  std::map<std::size_t, std::size_t> waiting_bytes;  ///< by receiver: payload that waits for the card
+  bool wants_room = false;                           ///< has seen bytes in flight: `receive` ends when some have left
+  Moment deadline = kNever;                          ///< the end of the wait
+  bool waits = false;
+  bool sleeps = false;  ///< the wait is a sleep, which no message ends
+  bool expired = false;
+  bool woken = false;
+  bool dead = false;
+  std::optional<Moment> returns;  ///< when a dead peer comes back; none: it does not
+  bool away = false;              ///< the dead peer's thread has ended its work and waits for the return
+  bool ended = false;             ///< the peer's thread has ended for good
+  bool stuck = false;             ///< the network has found a deadlock
+  std::uint32_t incarnation = 0;
+};
 
 /// The state of a simulated network: its peers, the frames in flight, and the virtual time. A pure state machine
 /// without threads and locks. SimulatedNetwork runs one thread for each peer over it, one thread at a time: a thread
