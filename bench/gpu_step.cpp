@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <fmt/core.h>
@@ -10,19 +13,139 @@
 #include <psring/bench/gpu_step.h>
 #include <psring/bench/report.h>
 #include <psring/bench/step_observer.h>
-#include <psring/bench/timed_kernels.h>
 #include <psring/common/base/events/events.h>
 #include <psring/common/base/rng.h>
 #include <psring/common/base/system/standard_files.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/device/buffer.h>
+#include <psring/common/device/device.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/device_applier.h>
+#include <psring/worker/model/device/tensor_kernels.h>
 #include <psring/worker/registries.h>
 #include <psring/worker/training.h>
 
 namespace psring::bench {
 namespace {
+
+using worker::AttentionShape;
+using worker::LossSums;
+using worker::Product;
+using worker::Rows;
+using worker::TensorKernels;
+using worker::TokenRows;
+
+// Calls before timing: then the kernel is launched as a graph, like a step's kernels.
+constexpr std::size_t kWarmUp = 3;
+constexpr std::size_t kLaunches = 20;
+
+double total(std::initializer_list<ConstElements> operands) {
+  double bytes = 0;
+  for (const ConstElements& each : operands) bytes += static_cast<double>(each.size_bytes());
+  return bytes;
+}
+
+double number(std::size_t value) { return static_cast<double>(value); }
+
+/// Wraps a device's kernels: each call is waited for and timed on the device. The time of a launch into an empty queue
+/// is subtracted; it is the minimum time for clearing one float.
+class TimedKernels final : public TensorKernels {
+ public:
+  explicit TimedKernels(Device& device) : device_(device), kernels_(worker::make_tensor_kernels(device)) {
+    MemoryLedger memory;
+    Buffer one(sizeof(float), Category::communication, memory, device);
+    const auto clear = [&] { device_.clear(one.elements(DType::f32)); };
+    for (std::size_t i = 0; i < kWarmUp; ++i) launch_s_ = seconds_of(clear);
+    for (std::size_t i = 0; i < kLaunches; ++i) launch_s_ = std::min(launch_s_, seconds_of(clear));
+  }
+
+  /// Times since the last `clear`, by kernel.
+  const std::map<std::string, KernelTime>& times() const { return times_; }
+  void clear() { times_.clear(); }
+
+  void product(const Product& product) override {
+    const Gemm& shape = product.shape;
+    timed("product", total({product.a, product.b, product.out, product.added, product.kept}),
+          2 * number(shape.m) * number(shape.n) * number(shape.k), [&] { kernels_->product(product); });
+  }
+
+  void layer_norm(Rows shape, ConstElements x, ConstElements weight, ConstElements bias, float* saved, Elements y,
+                  bool again) override {
+    timed("layer norm", total({x, y}), 0, [&] { kernels_->layer_norm(shape, x, weight, bias, saved, y, again); });
+  }
+
+  void layer_norm_backward(Rows shape, ConstElements x, ConstElements weight, const float* saved, ConstElements dy,
+                           ConstElements residual, Elements dx, const NormGradients& gradients) override {
+    timed("layer norm, backward", total({x, dy, residual, dx}), 0,
+          [&] { kernels_->layer_norm_backward(shape, x, weight, saved, dy, residual, dx, gradients); });
+  }
+
+  /// Counts half of all pairs of positions: 2 products forward, 5 backward.
+  void attention(const AttentionShape& shape, ConstElements qkv, Elements out, float* log_sums) override {
+    const double products = 2 * number(shape.rows()) * number(shape.context) / 2 * number(shape.dim());
+    timed("attention", total({qkv, out}), 2 * products, [&] { kernels_->attention(shape, qkv, out, log_sums); });
+  }
+
+  void attention_backward(const AttentionShape& shape, ConstElements qkv, ConstElements out, const float* log_sums,
+                          ConstElements d_out, Elements d_qkv) override {
+    const double products = 2 * number(shape.rows()) * number(shape.context) / 2 * number(shape.dim());
+    timed("attention, backward", total({qkv, out, d_out, d_qkv}), 5 * products,
+          [&] { kernels_->attention_backward(shape, qkv, out, log_sums, d_out, d_qkv); });
+  }
+
+  void embedding(Rows shape, std::size_t context, const std::int32_t* ids, ConstElements tokens, ConstElements places,
+                 Elements y) override {
+    timed("embedding", 3 * total({y}), 0, [&] { kernels_->embedding(shape, context, ids, tokens, places, y); });
+  }
+
+  void embedding_backward(Rows shape, std::size_t context, const TokenRows& tokens, ConstElements dy, Elements d_tokens,
+                          float tokens_beta, Elements d_places, float places_beta) override {
+    timed("embedding, backward", 2 * total({dy}) + total({d_tokens, d_places}), 0, [&] {
+      kernels_->embedding_backward(shape, context, tokens, dy, d_tokens, tokens_beta, d_places, places_beta);
+    });
+  }
+
+  void column_sums(Rows shape, ConstElements dy, float beta, Elements into) override {
+    timed("column sums", total({dy, into}), 0, [&] { kernels_->column_sums(shape, dy, beta, into); });
+  }
+
+  void slope(Slope slope, ConstElements value, ConstElements dy, Elements dx) override {
+    timed("slope", total({value, dy, dx}), 0, [&] { kernels_->slope(slope, value, dy, dx); });
+  }
+
+  void gelu(ConstElements x, Elements y) override {
+    timed("gelu", total({x, y}), 0, [&] { kernels_->gelu(x, y); });
+  }
+
+  void loss(Rows shape, const std::int32_t* targets, float scale, Elements y, LossSums* sums) override {
+    timed("loss", 2 * total({y}), 0, [&] { kernels_->loss(shape, targets, scale, y, sums); });
+  }
+
+ private:
+  void timed(const char* name, double bytes, double flops, const auto& call) {
+    const double seconds = seconds_of(call);
+    KernelTime& time = times_[name];
+    ++time.calls;
+    time.seconds += std::max(0.0, seconds - launch_s_);
+    time.bytes += bytes;
+    time.flops += flops;
+  }
+
+  double seconds_of(const auto& call) {
+    const Nanoseconds before = device_.stalled();
+    {
+      const Device::Stall around(device_);
+      call();
+    }
+    device_.wait(device_.mark());
+    return std::chrono::duration<double>(device_.stalled() - before).count();
+  }
+
+  Device& device_;
+  const std::unique_ptr<TensorKernels> kernels_;
+  double launch_s_ = 0;
+  std::map<std::string, KernelTime> times_;
+};
 
 constexpr std::size_t kRounds = 7;
 

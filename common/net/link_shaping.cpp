@@ -68,11 +68,43 @@ class ShapedChannel final : public Channel {
     const MutexLock lock(mutex_);
     return inner_->reaches(peer);
   }
-  void send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) override;
-  std::optional<Message> try_receive() override;
-  bool arm() override;
+  void send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) override {
+    const MutexLock lock(mutex_);
+    if (!inner_->reaches(to)) fail(ErrorKind::peer_lost, "{}: the link is gone", to_string(to));
+    const Moment start = shaper_->depart(payload.size() + framing_bytes(payload.size()), SystemClock().now());
+    Departure& frame = departures_.emplace_back(Departure{start, to, header, payload, nullptr});
+    if (!payload.empty() && payload.size() <= kCopiedBytes) {
+      frame.copy.reset(new std::byte[payload.size()]);
+      std::memcpy(frame.copy.get(), payload.data(), payload.size());
+      frame.payload = {frame.copy.get(), payload.size()};
+    }
+    waiting_bytes_[to] += payload.size();
+    // The thread continues with later frames by itself.
+    if (departures_.size() == 1) ring(kick_);
+  }
+
+  std::optional<Message> try_receive() override {
+    const MutexLock lock(mutex_);
+    if (ready_.empty()) return std::nullopt;
+    Arrival arrival = std::move(ready_.front());
+    ready_.pop_front();
+    if (arrival.error) throw Error(*arrival.error);
+    return std::move(arrival.message);
+  }
+
+  bool arm() override {
+    const MutexLock lock(mutex_);
+    quieten(bell_);
+    return !std::exchange(left_, false) && ready_.empty();
+  }
+
   int wait_fd() const override { return bell_.get(); }
-  std::size_t in_flight_bytes(Peer peer) const override;
+  std::size_t in_flight_bytes(Peer peer) const override {
+    const MutexLock lock(mutex_);
+    const auto waiting = waiting_bytes_.find(peer);
+    return inner_->in_flight_bytes(peer) + (waiting == waiting_bytes_.end() ? 0 : waiting->second);
+  }
+
   bool leaves_in_order(Peer peer) const override {
     const MutexLock lock(mutex_);
     return inner_->leaves_in_order(peer);
@@ -101,13 +133,89 @@ class ShapedChannel final : public Channel {
     std::optional<Error> error;
   };
 
-  void run(const std::stop_token& stop);
-  void depart(Moment now) PSRING_REQUIRES(mutex_);
-  void hand_over(const Departure& frame) PSRING_REQUIRES(mutex_);
-  bool receive() PSRING_REQUIRES(mutex_);
-  void arrive(Moment now) PSRING_REQUIRES(mutex_);
-  void add_error(const Error& error) PSRING_REQUIRES(mutex_);
-  bool sleep(Moment until) const PSRING_UNCHECKED;  // the descriptors are constant
+  void run(const std::stop_token& stop) {
+    const SystemClock clock;
+    bool woken = false;  // the inner channel ended the sleep
+    while (!stop.stop_requested()) {
+      Moment next = kNever;
+      bool quiet = false;
+      {
+        const MutexLock lock(mutex_);
+        quieten(kick_);
+        if (std::exchange(woken, false)) inner_->woken();
+        depart(clock.now());
+        quiet = !receive();
+        arrive(clock.now());
+        if (!departures_.empty()) next = departures_.front().start;
+        if (!arrivals_.empty()) next = std::min(next, arrivals_.front().at);
+        // arm returns false if a frame is there, or if bytes have left and there is room for more.
+        if (quiet && !inner_->arm()) {
+          quiet = false;
+          left_ = true;
+          ring(bell_);
+        }
+      }
+      if (quiet) woken = sleep(next);
+    }
+  }
+
+  void depart(Moment now) PSRING_REQUIRES(mutex_) {
+    while (!departures_.empty() && departures_.front().start <= now) {
+      const Departure frame = std::move(departures_.front());
+      departures_.pop_front();
+      waiting_bytes_[frame.to] -= frame.payload.size();
+      hand_over(frame);
+      left_ = true;
+      ring(bell_);
+    }
+  }
+
+  /// Drops frames to a peer that is gone: its loss is reported separately.
+  void hand_over(const Departure& frame) PSRING_REQUIRES(mutex_) {
+    if (!inner_->reaches(frame.to)) return;
+    try {
+      inner_->send(frame.to, frame.header, frame.payload);
+    } catch (const Error& error) {
+      add_error(error);
+    }
+  }
+
+  /// Receives a few frames of the inner channel. Returns false if there was none.
+  bool receive() PSRING_REQUIRES(mutex_) {
+    constexpr int kFramesAtOnce = 64;  // limits the time until the caller can take the lock
+    for (int i = 0; i < kFramesAtOnce; ++i) {
+      try {
+        std::optional<Message> message = inner_->try_receive();
+        if (!message) return false;
+        const std::size_t bytes = message->payload.size() + framing_bytes(message->payload.size());
+        arrivals_.push_back({shaper_->arrive(bytes, SystemClock().now()), std::move(message), std::nullopt});
+      } catch (const Error& error) {
+        add_error(error);
+      }
+    }
+    return true;
+  }
+
+  void arrive(Moment now) PSRING_REQUIRES(mutex_) {
+    while (!arrivals_.empty() && arrivals_.front().at <= now) {
+      ready_.push_back(std::move(arrivals_.front()));
+      arrivals_.pop_front();
+      ring(bell_);
+    }
+  }
+
+  void add_error(const Error& error) PSRING_REQUIRES(mutex_) {
+    arrivals_.push_back({arrivals_.empty() ? SystemClock().now() : arrivals_.back().at, std::nullopt, error});
+  }
+
+  /// Returns whether the inner channel ended the sleep.
+  bool sleep(Moment until) const PSRING_UNCHECKED {
+    pollfd items[] = {{inner_->wait_fd(), POLLIN, 0}, {kick_.get(), POLLIN, 0}};
+    const Nanoseconds left = until == kNever ? Nanoseconds(0) : std::max(until - SystemClock().now(), Nanoseconds(0));
+    const timespec limit{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
+    ::ppoll(items, std::size(items), until == kNever ? nullptr : &limit, nullptr);
+    return (items[0].revents & POLLIN) != 0;
+  }
 
   // Constant after construction.
   const std::shared_ptr<LinkShaper> shaper_;  ///< shared with the process's other channels
@@ -132,126 +240,6 @@ ShapedChannel::~ShapedChannel() {
   thread_.join();
   if (std::uncaught_exceptions() == exceptions_)
     for (const Departure& frame : departures_) hand_over(frame);
-}
-
-void ShapedChannel::send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) {
-  const MutexLock lock(mutex_);
-  if (!inner_->reaches(to)) fail(ErrorKind::peer_lost, "{}: the link is gone", to_string(to));
-  const Moment start = shaper_->depart(payload.size() + framing_bytes(payload.size()), SystemClock().now());
-  Departure& frame = departures_.emplace_back(Departure{start, to, header, payload, nullptr});
-  if (!payload.empty() && payload.size() <= kCopiedBytes) {
-    frame.copy.reset(new std::byte[payload.size()]);
-    std::memcpy(frame.copy.get(), payload.data(), payload.size());
-    frame.payload = {frame.copy.get(), payload.size()};
-  }
-  waiting_bytes_[to] += payload.size();
-  // The thread continues with later frames by itself.
-  if (departures_.size() == 1) ring(kick_);
-}
-
-std::optional<Message> ShapedChannel::try_receive() {
-  const MutexLock lock(mutex_);
-  if (ready_.empty()) return std::nullopt;
-  Arrival arrival = std::move(ready_.front());
-  ready_.pop_front();
-  if (arrival.error) throw Error(*arrival.error);
-  return std::move(arrival.message);
-}
-
-bool ShapedChannel::arm() {
-  const MutexLock lock(mutex_);
-  quieten(bell_);
-  return !std::exchange(left_, false) && ready_.empty();
-}
-
-std::size_t ShapedChannel::in_flight_bytes(Peer peer) const {
-  const MutexLock lock(mutex_);
-  const auto waiting = waiting_bytes_.find(peer);
-  return inner_->in_flight_bytes(peer) + (waiting == waiting_bytes_.end() ? 0 : waiting->second);
-}
-
-void ShapedChannel::run(const std::stop_token& stop) {
-  const SystemClock clock;
-  bool woken = false;  // the inner channel ended the sleep
-  while (!stop.stop_requested()) {
-    Moment next = kNever;
-    bool quiet = false;
-    {
-      const MutexLock lock(mutex_);
-      quieten(kick_);
-      if (std::exchange(woken, false)) inner_->woken();
-      depart(clock.now());
-      quiet = !receive();
-      arrive(clock.now());
-      if (!departures_.empty()) next = departures_.front().start;
-      if (!arrivals_.empty()) next = std::min(next, arrivals_.front().at);
-      // arm returns false if a frame is there, or if bytes have left and there is room for more.
-      if (quiet && !inner_->arm()) {
-        quiet = false;
-        left_ = true;
-        ring(bell_);
-      }
-    }
-    if (quiet) woken = sleep(next);
-  }
-}
-
-void ShapedChannel::depart(Moment now) {
-  while (!departures_.empty() && departures_.front().start <= now) {
-    const Departure frame = std::move(departures_.front());
-    departures_.pop_front();
-    waiting_bytes_[frame.to] -= frame.payload.size();
-    hand_over(frame);
-    left_ = true;
-    ring(bell_);
-  }
-}
-
-/// Drops frames to a peer that is gone: its loss is reported separately.
-void ShapedChannel::hand_over(const Departure& frame) {
-  if (!inner_->reaches(frame.to)) return;
-  try {
-    inner_->send(frame.to, frame.header, frame.payload);
-  } catch (const Error& error) {
-    add_error(error);
-  }
-}
-
-/// Receives a few frames of the inner channel. Returns false if there was none.
-bool ShapedChannel::receive() {
-  constexpr int kFramesAtOnce = 64;  // limits the time until the caller can take the lock
-  for (int i = 0; i < kFramesAtOnce; ++i) {
-    try {
-      std::optional<Message> message = inner_->try_receive();
-      if (!message) return false;
-      const std::size_t bytes = message->payload.size() + framing_bytes(message->payload.size());
-      arrivals_.push_back({shaper_->arrive(bytes, SystemClock().now()), std::move(message), std::nullopt});
-    } catch (const Error& error) {
-      add_error(error);
-    }
-  }
-  return true;
-}
-
-void ShapedChannel::add_error(const Error& error) {
-  arrivals_.push_back({arrivals_.empty() ? SystemClock().now() : arrivals_.back().at, std::nullopt, error});
-}
-
-void ShapedChannel::arrive(Moment now) {
-  while (!arrivals_.empty() && arrivals_.front().at <= now) {
-    ready_.push_back(std::move(arrivals_.front()));
-    arrivals_.pop_front();
-    ring(bell_);
-  }
-}
-
-/// Returns whether the inner channel ended the sleep.
-bool ShapedChannel::sleep(Moment until) const {
-  pollfd items[] = {{inner_->wait_fd(), POLLIN, 0}, {kick_.get(), POLLIN, 0}};
-  const Nanoseconds left = until == kNever ? Nanoseconds(0) : std::max(until - SystemClock().now(), Nanoseconds(0));
-  const timespec limit{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
-  ::ppoll(items, std::size(items), until == kNever ? nullptr : &limit, nullptr);
-  return (items[0].revents & POLLIN) != 0;
 }
 
 }  // namespace

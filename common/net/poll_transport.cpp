@@ -48,8 +48,51 @@ class PollTransport final : public Transport {
       operations_[type] = std::string(to_string(static_cast<FrameType>(type)));
   }
 
-  void send(Peer to, FrameHeader header, std::span<const std::byte> payload) override;
-  std::optional<Message> receive(Moment deadline) override;
+  void send(Peer to, FrameHeader header, std::span<const std::byte> payload) override {
+    if (payload.size() > kMaxPayloadBytes)
+      fail(ErrorKind::bug, "a payload of {} bytes for {}", payload.size(), to_string(to));
+    Channel* channel = find(to);
+    if (channel == nullptr) fail(ErrorKind::peer_lost, "there is no link to {}", to_string(to));
+    PeerState& peer = state(to);
+    header.job = job_;
+    header.sender_role = self_.role;
+    header.sender_rank = self_.rank;
+    header.sequence = peer.sequence;
+    header.payload_bytes = payload.size();
+    channel->send(to, header, payload);
+    in_flight_ = in_flight_ || channel->in_flight_bytes(to) > 0;
+    ++peer.sequence;
+    count(ByteLedger::Direction::sent, header, peer.name, *channel);
+  }
+
+  std::optional<Message> receive(Moment deadline) override {
+    const SystemClock clock;
+    std::optional<Moment> spin_until;
+    bool slept = false;
+    bool busy = false;  // a channel refused to sleep: it has a frame, its own work, or room for more
+    for (;;) {
+      if (take_wake()) return std::nullopt;
+      if (std::optional<Message> message = try_all()) {
+        if (spin_until && !slept) patience_.learn(clock.now() < *spin_until);
+        return message;
+      }
+      const Moment now = clock.now();
+      if (now >= deadline || (busy && may_have_room())) return std::nullopt;
+      busy = false;
+      if (!spin_until) spin_until = now + (patience_.hopeful() ? spin_ : Nanoseconds(0));
+      if (now < *spin_until) {
+        for (int i = 0; i < kPausesPerTry; ++i) spin_pause();
+        ::sched_yield();
+      } else if (!arm_all()) {
+        busy = true;
+      } else {
+        if (!slept) patience_.learn(false);
+        slept = true;
+        sleep(deadline);
+      }
+    }
+  }
+
   std::size_t in_flight_bytes(Peer peer) const override {
     const Channel* channel = find(peer);
     return channel == nullptr ? 0 : channel->in_flight_bytes(peer);
@@ -99,11 +142,59 @@ class PollTransport final : public Transport {
     const std::string& operation = start_up ? start_up_ : operations_[static_cast<std::size_t>(header.type)];
     ledger_.add(direction, operation, peer, header.payload_bytes, channel.framing_bytes(header.payload_bytes));
   }
-  bool take_wake();
-  bool may_have_room();
-  std::optional<Message> try_all();
-  bool arm_all();
-  void sleep(Moment deadline);
+  /// Memory order: the first look may come too late or too early, because the exchange decides, and a sleep sees the
+  /// eventfd: relaxed.
+  bool take_wake() {
+    if (!woken_.load(std::memory_order_relaxed) || !woken_.exchange(false)) return false;
+    std::uint64_t rings = 0;
+    [[maybe_unused]] const ssize_t read =
+        ::read(wake_fd_.get(), &rings, sizeof rings);  // if empty, the bell rings later, without effect
+    return true;
+  }
+
+  /// Returns whether bytes were in flight, so that there may be room now: a sender with priorities must check.
+  bool may_have_room() {
+    if (!in_flight_) return false;
+    in_flight_ = false;
+    for (const auto& [peer, state] : peers_) in_flight_ = in_flight_ || in_flight_bytes(peer) > 0;
+    return true;
+  }
+
+  /// Returns the next message of any channel; channels take turns.
+  std::optional<Message> try_all() {
+    for (std::size_t i = 0; i < channels_.size(); ++i) {
+      const std::size_t at = (next_ + i) % channels_.size();
+      std::optional<Message> message = channels_[at]->try_receive();
+      if (!message) continue;
+      next_ = at + 1;
+      const PeerState& peer = state(message->header.sender());
+      if (message->header.job != job_)
+        fail(ErrorKind::protocol, "{} sent a frame of job {:016x}, this is {:016x}", peer.name, message->header.job,
+             job_);
+      count(ByteLedger::Direction::received, message->header, peer.name, *channels_[at]);
+      return message;
+    }
+    return std::nullopt;
+  }
+
+  bool arm_all() {
+    for (const auto& channel : channels_)
+      if (!channel->arm()) return false;
+    return true;
+  }
+
+  void sleep(Moment deadline) {
+    const Nanoseconds left = std::max(deadline - SystemClock().now(), Nanoseconds(0));
+    const timespec limit{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
+    if (::ppoll(fds_.data(), fds_.size(), &limit, nullptr) < 0 && errno != EINTR)
+      fail(ErrorKind::bug, "ppoll: {}", std::strerror(errno));
+    for (std::size_t i = 0; i < channels_.size(); ++i)
+      if ((fds_[i].revents & POLLIN) != 0) channels_[i]->woken();
+    if ((fds_.back().revents & POLLIN) != 0) {
+      std::uint64_t rings = 0;
+      [[maybe_unused]] const ssize_t read = ::read(wake_fd_.get(), &rings, sizeof rings);
+    }
+  }
 
   // Constant after construction.
   const Peer self_;
@@ -124,105 +215,6 @@ class PollTransport final : public Transport {
 
   std::atomic<bool> woken_{false};
 };
-
-void PollTransport::send(Peer to, FrameHeader header, std::span<const std::byte> payload) {
-  if (payload.size() > kMaxPayloadBytes)
-    fail(ErrorKind::bug, "a payload of {} bytes for {}", payload.size(), to_string(to));
-  Channel* channel = find(to);
-  if (channel == nullptr) fail(ErrorKind::peer_lost, "there is no link to {}", to_string(to));
-  PeerState& peer = state(to);
-  header.job = job_;
-  header.sender_role = self_.role;
-  header.sender_rank = self_.rank;
-  header.sequence = peer.sequence;
-  header.payload_bytes = payload.size();
-  channel->send(to, header, payload);
-  in_flight_ = in_flight_ || channel->in_flight_bytes(to) > 0;
-  ++peer.sequence;
-  count(ByteLedger::Direction::sent, header, peer.name, *channel);
-}
-
-std::optional<Message> PollTransport::receive(Moment deadline) {
-  const SystemClock clock;
-  std::optional<Moment> spin_until;
-  bool slept = false;
-  bool busy = false;  // a channel refused to sleep: it has a frame, its own work, or room for more
-  for (;;) {
-    if (take_wake()) return std::nullopt;
-    if (std::optional<Message> message = try_all()) {
-      if (spin_until && !slept) patience_.learn(clock.now() < *spin_until);
-      return message;
-    }
-    const Moment now = clock.now();
-    if (now >= deadline || (busy && may_have_room())) return std::nullopt;
-    busy = false;
-    if (!spin_until) spin_until = now + (patience_.hopeful() ? spin_ : Nanoseconds(0));
-    if (now < *spin_until) {
-      for (int i = 0; i < kPausesPerTry; ++i) spin_pause();
-      ::sched_yield();
-    } else if (!arm_all()) {
-      busy = true;
-    } else {
-      if (!slept) patience_.learn(false);
-      slept = true;
-      sleep(deadline);
-    }
-  }
-}
-
-/// Returns whether bytes were in flight, so that there may be room now: a sender with priorities must check.
-bool PollTransport::may_have_room() {
-  if (!in_flight_) return false;
-  in_flight_ = false;
-  for (const auto& [peer, state] : peers_) in_flight_ = in_flight_ || in_flight_bytes(peer) > 0;
-  return true;
-}
-
-/// Memory order: the first look may come too late or too early, because the exchange decides, and a sleep sees the
-/// eventfd: relaxed.
-bool PollTransport::take_wake() {
-  if (!woken_.load(std::memory_order_relaxed) || !woken_.exchange(false)) return false;
-  std::uint64_t rings = 0;
-  [[maybe_unused]] const ssize_t read =
-      ::read(wake_fd_.get(), &rings, sizeof rings);  // if empty, the bell rings later, without effect
-  return true;
-}
-
-/// Returns the next message of any channel; channels take turns.
-std::optional<Message> PollTransport::try_all() {
-  for (std::size_t i = 0; i < channels_.size(); ++i) {
-    const std::size_t at = (next_ + i) % channels_.size();
-    std::optional<Message> message = channels_[at]->try_receive();
-    if (!message) continue;
-    next_ = at + 1;
-    const PeerState& peer = state(message->header.sender());
-    if (message->header.job != job_)
-      fail(ErrorKind::protocol, "{} sent a frame of job {:016x}, this is {:016x}", peer.name, message->header.job,
-           job_);
-    count(ByteLedger::Direction::received, message->header, peer.name, *channels_[at]);
-    return message;
-  }
-  return std::nullopt;
-}
-
-bool PollTransport::arm_all() {
-  for (const auto& channel : channels_)
-    if (!channel->arm()) return false;
-  return true;
-}
-
-void PollTransport::sleep(Moment deadline) {
-  const Nanoseconds left = std::max(deadline - SystemClock().now(), Nanoseconds(0));
-  const timespec limit{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
-  if (::ppoll(fds_.data(), fds_.size(), &limit, nullptr) < 0 && errno != EINTR)
-    fail(ErrorKind::bug, "ppoll: {}", std::strerror(errno));
-  for (std::size_t i = 0; i < channels_.size(); ++i)
-    if ((fds_[i].revents & POLLIN) != 0) channels_[i]->woken();
-  if ((fds_.back().revents & POLLIN) != 0) {
-    std::uint64_t rings = 0;
-    [[maybe_unused]] const ssize_t read = ::read(wake_fd_.get(), &rings, sizeof rings);
-  }
-}
 
 }  // namespace
 

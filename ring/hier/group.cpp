@@ -36,11 +36,40 @@ class HierarchicalGroup final : public ProcessGroup {
     const bool message = request.call.collective >= Collective::send;
     return message ? progress_.start_message(request) : progress_.start_collective(request);
   }
-  std::unique_ptr<ProcessGroup> subgroup(const Split& split) override;
+  std::unique_ptr<ProcessGroup> subgroup(const Split& split) override {
+    std::vector<std::size_t> host_of;
+    std::vector<std::size_t> places;
+    for (const std::size_t r : split.ranks) {
+      host_of.push_back(hierarchy_.host_of(r));
+      if (host_of.back() == hierarchy_.host()) places.push_back(hierarchy_.place_of(r));
+    }
+    Hierarchy hierarchy(host_of, split.rank);
+    const std::uint32_t links_id = split.id * stride_;
+    InnerGroups inner = make_inner_groups(hierarchy, split.id, *inner_.down, places,
+                                          inner_.links->part(split.ranks, links_id, {}), links_id);
+    return std::make_unique<HierarchicalGroup>(std::move(hierarchy), std::move(inner), options_, stride_, clock_);
+  }
 
-  std::string describe(Collective collective, std::size_t count, ElementType type) const override;
+  std::string describe(Collective collective, std::size_t count, ElementType type) const override {
+    if (hierarchy_.hosts() == 1) return inner_.down->describe(collective, count, type);
+    const bool cut = collective == Collective::all_reduce || collective == Collective::broadcast;
+    const std::size_t between =
+        cut ? hierarchy_.stages(collective, count, type.bytes(), {}, 0).between.front().range.size() : count;
+    return fmt::format("{}: hierarchical, {} hosts; {} inside, {} between", to_string(collective), hierarchy_.hosts(),
+                       inner_.down->way(collective, count, type),
+                       inner_.columns.front()->way(collective, between, type));
+  }
+
   Cost predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
-               std::size_t root) const override;
+               std::size_t root) const override {
+    const auto cost = [&](const InnerGroup& group, const Hierarchy::Stage& stage) {
+      return group.predict(stage.collective, stage.range.size(), type, stage.parts, stage.root);
+    };
+    return hierarchy_.predict(
+        collective, count, type, parts, root, [&](const Hierarchy::Stage& stage) { return cost(*inner_.down, stage); },
+        [&](std::size_t i, const Hierarchy::Stage& stage) { return cost(*inner_.columns[i], stage); });
+  }
+
   bool sums_in_rank_order(Collective /*reduction*/, ElementType /*type*/) const override {
     return hierarchy_.hosts() == 1;
   }
@@ -58,39 +87,6 @@ class HierarchicalGroup final : public ProcessGroup {
   const Clock* const clock_;
   HierProgress progress_;
 };
-
-std::unique_ptr<ProcessGroup> HierarchicalGroup::subgroup(const Split& split) {
-  std::vector<std::size_t> host_of;
-  std::vector<std::size_t> places;
-  for (const std::size_t r : split.ranks) {
-    host_of.push_back(hierarchy_.host_of(r));
-    if (host_of.back() == hierarchy_.host()) places.push_back(hierarchy_.place_of(r));
-  }
-  Hierarchy hierarchy(host_of, split.rank);
-  const std::uint32_t links_id = split.id * stride_;
-  InnerGroups inner = make_inner_groups(hierarchy, split.id, *inner_.down, places,
-                                        inner_.links->part(split.ranks, links_id, {}), links_id);
-  return std::make_unique<HierarchicalGroup>(std::move(hierarchy), std::move(inner), options_, stride_, clock_);
-}
-
-std::string HierarchicalGroup::describe(Collective collective, std::size_t count, ElementType type) const {
-  if (hierarchy_.hosts() == 1) return inner_.down->describe(collective, count, type);
-  const bool cut = collective == Collective::all_reduce || collective == Collective::broadcast;
-  const std::size_t between =
-      cut ? hierarchy_.stages(collective, count, type.bytes(), {}, 0).between.front().range.size() : count;
-  return fmt::format("{}: hierarchical, {} hosts; {} inside, {} between", to_string(collective), hierarchy_.hosts(),
-                     inner_.down->way(collective, count, type), inner_.columns.front()->way(collective, between, type));
-}
-
-Cost HierarchicalGroup::predict(Collective collective, std::size_t count, ElementType type, const Parts& parts,
-                                std::size_t root) const {
-  const auto cost = [&](const InnerGroup& group, const Hierarchy::Stage& stage) {
-    return group.predict(stage.collective, stage.range.size(), type, stage.parts, stage.root);
-  };
-  return hierarchy_.predict(
-      collective, count, type, parts, root, [&](const Hierarchy::Stage& stage) { return cost(*inner_.down, stage); },
-      [&](std::size_t i, const Hierarchy::Stage& stage) { return cost(*inner_.columns[i], stage); });
-}
 
 }  // namespace
 

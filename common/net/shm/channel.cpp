@@ -37,9 +37,45 @@ class ShmChannel final : public Channel {
   }
 
   bool reaches(Peer peer) const override { return find(peer) != nullptr; }
-  void send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) override;
-  std::optional<Message> try_receive() override;
-  bool arm() override;
+  void send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) override {
+    const Link* link = find(to);
+    if (link == nullptr) throw lost(to);
+    try {
+      link->shm->send(header, payload);
+    } catch (const Error& error) {
+      drop(static_cast<std::size_t>(link - links_.data()), error);
+    }
+  }
+
+  std::optional<Message> try_receive() override {
+    if (std::exchange(woken_, false) || ++calls_ % kCallsPerLook == 0) poll_sockets();
+    if (!lost_.empty()) {
+      const Error error = lost_.front();
+      lost_.pop_front();
+      throw error;
+    }
+    for (std::size_t i = 0; i < links_.size(); ++i) {
+      const std::size_t at = (next_ + i) % links_.size();
+      try {
+        if (std::optional<Message> message = links_[at].shm->try_receive()) {
+          next_ = at + 1;
+          return message;
+        }
+      } catch (const Error& error) {
+        drop(at, error);
+      }
+      if (links_[at].closed) drop(at, Error(ErrorKind::peer_lost, "the peer closed its end of the shared memory"));
+    }
+    return std::nullopt;
+  }
+
+  bool arm() override {
+    if (!lost_.empty()) return false;
+    for (const Link& link : links_)
+      if (link.closed || !link.shm->arm()) return false;
+    return true;
+  }
+
   void woken() override { woken_ = true; }
   void become(Identity self) override {
     self_ = self;
@@ -59,9 +95,42 @@ class ShmChannel final : public Channel {
     std::unique_ptr<ShmLink> shm;
     bool closed;  ///< by the peer; frames that it sent before may still be there
   };
-  void poll_sockets();
-  const Fd& admit(Peer client, Fd& socket, std::vector<Fd> files);
-  [[noreturn]] void drop(std::size_t index, const Error& error);
+  /// Handles all events of the sockets.
+  void poll_sockets() {
+    std::array<epoll_event, 64> events;
+    const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < count; ++i) {
+      // The only event of a link's socket is its end.
+      const int fd = events[static_cast<std::size_t>(i)].data.fd;
+      for (Link& link : links_) link.closed = link.closed || link.socket.get() == fd;
+    }
+    if (gate_)
+      gate_->poll([this](Identity client, Fd& socket, std::vector<Fd> files) -> const Fd& {
+        return admit(client.peer, socket, std::move(files));
+      });
+  }
+
+  /// Opens the link of a client that has proved the key.
+  const Fd& admit(Peer client, Fd& socket, std::vector<Fd> files) {
+    if (const Link* old = find(client)) {
+      if (!old->closed && !hung_up(old->socket)) fail(ErrorKind::protocol, "{} is linked already", to_string(client));
+      lost_.push_back(lost(client));
+      ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, old->shm->bell().get(), nullptr);
+      links_.erase(links_.begin() + (old - links_.data()));
+    }
+    open(std::move(socket), std::make_unique<ShmLink>(self_.peer, client, std::move(files)));
+    return links_.back().socket;
+  }
+
+  /// Removes a link, and throws `error` with the peer's name.
+  [[noreturn]] void drop(std::size_t index, const Error& error) {
+    const std::string name = fmt::format("{} (process {} of this host)", to_string(links_[index].shm->peer()),
+                                         process_behind(links_[index].socket));
+    // Messages may keep the bell's file open, so the file is removed from the epoll explicitly.
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, links_[index].shm->bell().get(), nullptr);
+    links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(index));
+    throw error.with_context(name);
+  }
 
   const Link* find(Peer peer) const {
     const auto at = std::find_if(links_.begin(), links_.end(), [&](const Link& l) { return l.shm->peer() == peer; });
@@ -81,82 +150,6 @@ class ShmChannel final : public Channel {
   std::size_t calls_ = 0;
   bool woken_ = false;
 };
-
-void ShmChannel::send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) {
-  const Link* link = find(to);
-  if (link == nullptr) throw lost(to);
-  try {
-    link->shm->send(header, payload);
-  } catch (const Error& error) {
-    drop(static_cast<std::size_t>(link - links_.data()), error);
-  }
-}
-
-std::optional<Message> ShmChannel::try_receive() {
-  if (std::exchange(woken_, false) || ++calls_ % kCallsPerLook == 0) poll_sockets();
-  if (!lost_.empty()) {
-    const Error error = lost_.front();
-    lost_.pop_front();
-    throw error;
-  }
-  for (std::size_t i = 0; i < links_.size(); ++i) {
-    const std::size_t at = (next_ + i) % links_.size();
-    try {
-      if (std::optional<Message> message = links_[at].shm->try_receive()) {
-        next_ = at + 1;
-        return message;
-      }
-    } catch (const Error& error) {
-      drop(at, error);
-    }
-    if (links_[at].closed) drop(at, Error(ErrorKind::peer_lost, "the peer closed its end of the shared memory"));
-  }
-  return std::nullopt;
-}
-
-bool ShmChannel::arm() {
-  if (!lost_.empty()) return false;
-  for (const Link& link : links_)
-    if (link.closed || !link.shm->arm()) return false;
-  return true;
-}
-
-/// Removes a link, and throws `error` with the peer's name.
-void ShmChannel::drop(std::size_t index, const Error& error) {
-  const std::string name = fmt::format("{} (process {} of this host)", to_string(links_[index].shm->peer()),
-                                       process_behind(links_[index].socket));
-  // Messages may keep the bell's file open, so the file is removed from the epoll explicitly.
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, links_[index].shm->bell().get(), nullptr);
-  links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(index));
-  throw error.with_context(name);
-}
-
-/// Handles all events of the sockets.
-void ShmChannel::poll_sockets() {
-  std::array<epoll_event, 64> events;
-  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
-  for (int i = 0; i < count; ++i) {
-    // The only event of a link's socket is its end.
-    const int fd = events[static_cast<std::size_t>(i)].data.fd;
-    for (Link& link : links_) link.closed = link.closed || link.socket.get() == fd;
-  }
-  if (gate_)
-    gate_->poll([this](Identity client, Fd& socket, std::vector<Fd> files) -> const Fd& {
-      return admit(client.peer, socket, std::move(files));
-    });
-}
-
-/// Opens the link of a client that has proved the key.
-const Fd& ShmChannel::admit(Peer client, Fd& socket, std::vector<Fd> files) {
-  if (const Link* old = find(client)) {
-    if (!old->closed && !hung_up(old->socket)) fail(ErrorKind::protocol, "{} is linked already", to_string(client));
-    lost_.push_back(lost(client));
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, old->shm->bell().get(), nullptr);
-    links_.erase(links_.begin() + (old - links_.data()));
-  }
-  open(std::move(socket), std::make_unique<ShmLink>(self_.peer, client, std::move(files)));
-  return links_.back().socket;
-}
 
 }  // namespace
 

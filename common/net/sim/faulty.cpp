@@ -23,7 +23,27 @@ class Faulty final : public Transport {
               .micro = static_cast<std::uint16_t>(self.role),
               .rank = static_cast<std::uint16_t>(self.rank)}) {}
 
-  void send(Peer to, FrameHeader header, std::span<const std::byte> payload) override;
+  void send(Peer to, FrameHeader header, std::span<const std::byte> payload) override {
+    ++frames_;
+    if (inner_.in_flight_bytes(to) == 0) copies_.erase(to);
+    const auto copy = [&] { return Bytes(payload.begin(), payload.end()); };
+    if (happens(0, faults_.drop)) return;
+    if (happens(1, faults_.reorder)) {
+      held_[to].push_back({header, copy()});
+      return;
+    }
+    if (happens(2, faults_.corrupt)) {
+      Bytes changed = copy();
+      FrameHeader other = header;
+      corrupt(other, changed);
+      send_copy(to, other, std::move(changed));
+    } else {
+      inner_.send(to, header, payload);
+    }
+    if (happens(3, faults_.duplicate)) send_copy(to, header, copy());
+    for (Held& held : std::exchange(held_[to], {})) send_copy(to, held.header, std::move(held.payload));
+  }
+
   std::optional<Message> receive(Moment deadline) override { return inner_.receive(deadline); }
   std::size_t in_flight_bytes(Peer peer) const override { return inner_.in_flight_bytes(peer); }
   bool leaves_in_order(Peer peer) const override { return inner_.leaves_in_order(peer); }
@@ -43,8 +63,19 @@ class Faulty final : public Transport {
   float uniform(std::uint64_t draw) const { return rng_.uniform(frames_ * kDraws + draw); }
   /// Sends a copy that is kept until it has left. The sender may free its own payload earlier, once the other copy was
   /// answered.
-  void send_copy(Peer to, const FrameHeader& header, Bytes payload);
-  void corrupt(FrameHeader& header, Bytes& payload) const;
+  void send_copy(Peer to, const FrameHeader& header, Bytes payload) {
+    const Bytes& kept = copies_[to].emplace_back(std::move(payload));
+    inner_.send(to, header, kept);
+  }
+
+  void corrupt(FrameHeader& header, Bytes& payload) const {
+    if (payload.empty()) {
+      header.step ^= std::uint64_t{1} << (rng_.bits(frames_ * kDraws + 4) % 64);
+      return;
+    }
+    const std::size_t bit = rng_.bits(frames_ * kDraws + 4) % (payload.size() * 8);
+    payload[bit / 8] ^= std::byte{1} << (bit % 8);
+  }
 
   Transport& inner_;
   const FrameFaults faults_;
@@ -53,41 +84,6 @@ class Faulty final : public Transport {
   std::map<Peer, std::vector<Held>> held_;
   std::map<Peer, std::vector<Bytes>> copies_;
 };
-
-void Faulty::send(Peer to, FrameHeader header, std::span<const std::byte> payload) {
-  ++frames_;
-  if (inner_.in_flight_bytes(to) == 0) copies_.erase(to);
-  const auto copy = [&] { return Bytes(payload.begin(), payload.end()); };
-  if (happens(0, faults_.drop)) return;
-  if (happens(1, faults_.reorder)) {
-    held_[to].push_back({header, copy()});
-    return;
-  }
-  if (happens(2, faults_.corrupt)) {
-    Bytes changed = copy();
-    FrameHeader other = header;
-    corrupt(other, changed);
-    send_copy(to, other, std::move(changed));
-  } else {
-    inner_.send(to, header, payload);
-  }
-  if (happens(3, faults_.duplicate)) send_copy(to, header, copy());
-  for (Held& held : std::exchange(held_[to], {})) send_copy(to, held.header, std::move(held.payload));
-}
-
-void Faulty::send_copy(Peer to, const FrameHeader& header, Bytes payload) {
-  const Bytes& kept = copies_[to].emplace_back(std::move(payload));
-  inner_.send(to, header, kept);
-}
-
-void Faulty::corrupt(FrameHeader& header, Bytes& payload) const {
-  if (payload.empty()) {
-    header.step ^= std::uint64_t{1} << (rng_.bits(frames_ * kDraws + 4) % 64);
-    return;
-  }
-  const std::size_t bit = rng_.bits(frames_ * kDraws + 4) % (payload.size() * 8);
-  payload[bit / 8] ^= std::byte{1} << (bit % 8);
-}
 
 /// The layers under the reliable transport. Each member uses the members before it.
 struct Disturbed {

@@ -51,7 +51,23 @@ class Reliable final : public ReliableTransport {
     drain_links(clock_.now() + options_.linger);
   }
 
-  void send(Peer to, FrameHeader header, std::span<const std::byte> payload) override;
+  void send(Peer to, FrameHeader header, std::span<const std::byte> payload) override {
+    if (payload.size() > kMaxPayloadBytes)
+      fail(ErrorKind::bug, "a payload of {} bytes for {}", payload.size(), to_string(to));
+    std::shared_ptr<std::byte> block;
+    if (!payload.empty()) {
+      block = blocks_->take(payload.size());
+      std::memcpy(block.get(), payload.data(), payload.size());
+    }
+    header.payload_bytes = payload.size();
+    locked([&] {
+      PeerState& peer = state(to);
+      peer.link.send(header, {block.get(), payload.size()}, block);
+      flush_link(to, peer, false);
+      count(ByteLedger::Direction::sent, header, peer.name);
+    });
+  }
+
   std::optional<Message> receive(Moment deadline) override {
     return locked([&] { return next(deadline); });
   }
@@ -97,14 +113,129 @@ class Reliable final : public ReliableTransport {
   void forget(Peer peer) {
     std::erase_if(ready_, [&](const Message& message) { return message.header.sender() == peer; });
   }
-  std::optional<Message> next(Moment deadline);
-  bool look(Moment deadline);
-  void take(Message message);
-  void flush(bool idle);
-  void flush_link(Peer peer, PeerState& state, bool idle);
-  Moment due() const;
-  bool drain_links(Moment deadline);
-  void keep();
+  /// `receive`, with the links locked.
+  std::optional<Message> next(Moment deadline) {
+    for (;;) {
+      if (woken_.exchange(false)) return std::nullopt;
+      // Takes all frames that are there first, so that the frames that leave next acknowledge them.
+      while (ready_.empty() && look(Moment::min())) {
+      }
+      if (!ready_.empty()) {
+        Message message = std::move(ready_.front());
+        ready_.pop_front();
+        flush(false);
+        return message;
+      }
+      if (!found_.empty()) {
+        const Error error = std::move(found_.front());
+        found_.pop_front();
+        throw error;
+      }
+      flush(true);
+      if (woken_.exchange(false)) return std::nullopt;  // a look above may have consumed the inner transport's wake
+      const Moment now = clock_.now();
+      if (now >= deadline) return std::nullopt;
+      const Moment until = std::min(deadline, due());
+      if (!look(until) && clock_.now() < until) return std::nullopt;  // woken, or bytes have left
+    }
+  }
+
+  /// Takes a frame of the inner transport. Returns false if none came.
+  bool look(Moment deadline) {
+    std::optional<Message> message = inner_->receive(deadline);
+    if (!message) return false;
+    take(std::move(*message));
+    return true;
+  }
+
+  void take(Message message) {
+    const Peer peer = message.header.sender();
+    PeerState& from = state(peer);
+    message.reply_space = {};
+    const std::uint32_t before = from.link.peer_incarnation();
+    from.link.on_frame(std::move(message), clock_.now(), delivered_);
+    if (from.link.peer_incarnation() != before) forget(peer);
+    for (Message& each : delivered_) {
+      count(ByteLedger::Direction::received, each.header, from.name);
+      ready_.push_back(std::move(each));
+    }
+    delivered_.clear();
+  }
+
+  void flush(bool idle) {
+    for (auto& [peer, state] : peers_) {
+      try {
+        flush_link(peer, state, idle);
+      } catch (const Error& error) {
+        // The next `send` to this peer throws; if the owner only waits for the peer, the inner transport tells the
+        // loss.
+        if (error.kind() != ErrorKind::peer_lost) throw;
+      }
+    }
+  }
+
+  void flush_link(Peer peer, PeerState& state, bool idle) {
+    const bool leaving = inner_->in_flight_bytes(peer) > 0;
+    if (!leaving) state.link.release();
+    leaving_.clear();
+    state.link.poll(clock_.now(), idle, leaving, leaving_);
+    try {
+      for (const ReliableLink::Frame& frame : leaving_) {
+        inner_->send(peer, frame.header, frame.payload);
+        const std::size_t bytes = kHeaderBytes + frame.payload.size();
+        if (frame.kind == ReliableLink::Frame::Kind::again) count_overhead("retransmitted", state.name, bytes);
+        if (frame.kind == ReliableLink::Frame::Kind::acknowledge) count_overhead("acknowledge", state.name, bytes);
+      }
+    } catch (const Error&) {
+      state.link.break_off();
+      throw;
+    }
+  }
+
+  Moment due() const {
+    Moment due = kNever;
+    for (const auto& [peer, state] : peers_) due = std::min(due, state.link.due());
+    return due;
+  }
+
+  bool drain_links(Moment deadline) {
+    const auto done = [&] {
+      return std::all_of(peers_.begin(), peers_.end(), [](const auto& each) { return each.second.link.all_arrived(); });
+    };
+    std::size_t errors = 0;
+    for (;;) {
+      try {
+        while (look(Moment::min())) {
+        }
+        flush(true);
+        const Moment now = clock_.now();
+        if (done() || now >= deadline) return done();
+        look(std::min(deadline, due()));
+      } catch (const Error& error) {
+        // Each peer is lost once; a transport that repeats a loss for ever would never end this loop.
+        if (error.kind() != ErrorKind::peer_lost || ++errors > peers_.size()) return false;
+      }
+    }
+  }
+
+  /// The keeper's thread does the links' work while the owner makes no calls.
+  void keep() {
+    MutexLock lock(mutex_);
+    for (;;) {
+      changed_.wait(mutex_, [&] { return stop_ || wanted_ == 0; });
+      if (stop_) return;
+      keeping_ = true;
+      try {
+        // Checks wanted_ again: an owner that raised it before keeping_ was set has not woken the inner transport.
+        if (wanted_ == 0 && !look(std::min(clock_.now() + kLook, due()))) flush(true);
+      } catch (const Error& error) {
+        found_.push_back(error);
+        if (error.kind() != ErrorKind::peer_lost) stop_ = true;
+      }
+      keeping_ = false;
+    }
+  }
+
   void count(ByteLedger::Direction direction, const FrameHeader& header, const std::string& peer) {
     if (options_.ledger == nullptr) return;
     const bool start_up = (header.flags & FrameHeader::kStartUp) != 0;
@@ -135,145 +266,6 @@ class Reliable final : public ReliableTransport {
   bool stop_ = false;
   std::thread keeper_;
 };
-
-void Reliable::send(Peer to, FrameHeader header, std::span<const std::byte> payload) {
-  if (payload.size() > kMaxPayloadBytes)
-    fail(ErrorKind::bug, "a payload of {} bytes for {}", payload.size(), to_string(to));
-  std::shared_ptr<std::byte> block;
-  if (!payload.empty()) {
-    block = blocks_->take(payload.size());
-    std::memcpy(block.get(), payload.data(), payload.size());
-  }
-  header.payload_bytes = payload.size();
-  locked([&] {
-    PeerState& peer = state(to);
-    peer.link.send(header, {block.get(), payload.size()}, block);
-    flush_link(to, peer, false);
-    count(ByteLedger::Direction::sent, header, peer.name);
-  });
-}
-
-/// `receive`, with the links locked.
-std::optional<Message> Reliable::next(Moment deadline) {
-  for (;;) {
-    if (woken_.exchange(false)) return std::nullopt;
-    // Takes all frames that are there first, so that the frames that leave next acknowledge them.
-    while (ready_.empty() && look(Moment::min())) {
-    }
-    if (!ready_.empty()) {
-      Message message = std::move(ready_.front());
-      ready_.pop_front();
-      flush(false);
-      return message;
-    }
-    if (!found_.empty()) {
-      const Error error = std::move(found_.front());
-      found_.pop_front();
-      throw error;
-    }
-    flush(true);
-    if (woken_.exchange(false)) return std::nullopt;  // a look above may have consumed the inner transport's wake
-    const Moment now = clock_.now();
-    if (now >= deadline) return std::nullopt;
-    const Moment until = std::min(deadline, due());
-    if (!look(until) && clock_.now() < until) return std::nullopt;  // woken, or bytes have left
-  }
-}
-
-/// Takes a frame of the inner transport. Returns false if none came.
-bool Reliable::look(Moment deadline) {
-  std::optional<Message> message = inner_->receive(deadline);
-  if (!message) return false;
-  take(std::move(*message));
-  return true;
-}
-
-void Reliable::take(Message message) {
-  const Peer peer = message.header.sender();
-  PeerState& from = state(peer);
-  message.reply_space = {};
-  const std::uint32_t before = from.link.peer_incarnation();
-  from.link.on_frame(std::move(message), clock_.now(), delivered_);
-  if (from.link.peer_incarnation() != before) forget(peer);
-  for (Message& each : delivered_) {
-    count(ByteLedger::Direction::received, each.header, from.name);
-    ready_.push_back(std::move(each));
-  }
-  delivered_.clear();
-}
-
-void Reliable::flush(bool idle) {
-  for (auto& [peer, state] : peers_) {
-    try {
-      flush_link(peer, state, idle);
-    } catch (const Error& error) {
-      // The next `send` to this peer throws; if the owner only waits for the peer, the inner transport tells the loss.
-      if (error.kind() != ErrorKind::peer_lost) throw;
-    }
-  }
-}
-
-void Reliable::flush_link(Peer peer, PeerState& state, bool idle) {
-  const bool leaving = inner_->in_flight_bytes(peer) > 0;
-  if (!leaving) state.link.release();
-  leaving_.clear();
-  state.link.poll(clock_.now(), idle, leaving, leaving_);
-  try {
-    for (const ReliableLink::Frame& frame : leaving_) {
-      inner_->send(peer, frame.header, frame.payload);
-      const std::size_t bytes = kHeaderBytes + frame.payload.size();
-      if (frame.kind == ReliableLink::Frame::Kind::again) count_overhead("retransmitted", state.name, bytes);
-      if (frame.kind == ReliableLink::Frame::Kind::acknowledge) count_overhead("acknowledge", state.name, bytes);
-    }
-  } catch (const Error&) {
-    state.link.break_off();
-    throw;
-  }
-}
-
-Moment Reliable::due() const {
-  Moment due = kNever;
-  for (const auto& [peer, state] : peers_) due = std::min(due, state.link.due());
-  return due;
-}
-
-bool Reliable::drain_links(Moment deadline) {
-  const auto done = [&] {
-    return std::all_of(peers_.begin(), peers_.end(), [](const auto& each) { return each.second.link.all_arrived(); });
-  };
-  std::size_t errors = 0;
-  for (;;) {
-    try {
-      while (look(Moment::min())) {
-      }
-      flush(true);
-      const Moment now = clock_.now();
-      if (done() || now >= deadline) return done();
-      look(std::min(deadline, due()));
-    } catch (const Error& error) {
-      // Each peer is lost once; a transport that repeats a loss for ever would never end this loop.
-      if (error.kind() != ErrorKind::peer_lost || ++errors > peers_.size()) return false;
-    }
-  }
-}
-
-/// The keeper's thread does the links' work while the owner makes no calls.
-void Reliable::keep() {
-  MutexLock lock(mutex_);
-  for (;;) {
-    changed_.wait(mutex_, [&] { return stop_ || wanted_ == 0; });
-    if (stop_) return;
-    keeping_ = true;
-    try {
-      // Checks wanted_ again: an owner that raised it before keeping_ was set has not woken the inner transport.
-      if (wanted_ == 0 && !look(std::min(clock_.now() + kLook, due()))) flush(true);
-    } catch (const Error& error) {
-      found_.push_back(error);
-      if (error.kind() != ErrorKind::peer_lost) stop_ = true;
-    }
-    keeping_ = false;
-  }
-}
 
 }  // namespace
 
