@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_size_t, c_uint64
 from enum import IntEnum
 from typing import NamedTuple
 
 from ._job import Group, Job, Type
-from ._library import call
+from ._library import call, results
 
 
 class Purpose(IntEnum):
@@ -52,23 +51,17 @@ def book(job: Job, purpose: Purpose, size: int) -> None:
 
 
 def booked(job: Job, purpose: Purpose) -> Booked:
-    now, peak = c_size_t(), c_size_t()
-    call("memory", job.handle, purpose, byref(now), byref(peak))
-    return Booked(now.value, peak.value)
+    return Booked(*results("memory", job.handle, purpose))
 
 
 def moved(group: Group) -> Moved:
     """The bytes that the group's operations have moved at this rank so far."""
-    sent, received = c_uint64(), c_uint64()
-    call("moved", group.handle, byref(sent), byref(received))
-    return Moved(sent.value, received.value)
+    return Moved(*results("moved", group.handle))
 
 
 def predicted(group: Group, collective: Collective, count: int, kind: Type) -> Moved:
     """The bytes that such a call moves at this rank, by the formula of its plan."""
-    sent, received = c_uint64(), c_uint64()
-    call("predict", group.handle, collective, count, kind, byref(sent), byref(received))
-    return Moved(sent.value, received.value)
+    return Moved(*results("predict", group.handle, collective, count, kind))
 
 
 def booked_by_purpose(job: Job) -> dict[str, Booked]:

@@ -27,6 +27,7 @@ from ._library import (
     error_of,
     last_line,
     raise_error,
+    results,
 )
 from ._waiting import wait, warning_time
 
@@ -319,10 +320,8 @@ class Group:
     def split(self, ranks: Sequence[int], number: int) -> Group:
         """The group of these ranks, which call this with the same `number`, from 1; no other group that shares a rank
         with it has the number."""
-        group = c_void_p()
-        call("split", self.handle, (c_uint32 * len(ranks))(*ranks), len(ranks), number, byref(group))
-        assert group.value is not None
-        made = Group(self.job, group.value, owned=True)
+        (group,) = results("split", self.handle, (c_uint32 * len(ranks))(*ranks), len(ranks), number)
+        made = Group(self.job, group, owned=True)
         made.waits.group = f"group {number}"
         made.waits.members = [self.waits.members[rank] for rank in ranks]
         return made
@@ -357,13 +356,11 @@ class Memory:
     """Memory that the other ranks of this host reach without a copy; freed with the object."""
 
     def __init__(self, job: Job, size: int, purpose: int = 1) -> None:
-        at = c_void_p()
-        call("allocate_for", job.handle, size, purpose, byref(at))
-        assert at.value is not None
         self.job = job
-        self.address: int = at.value
+        self.address: int
+        (self.address,) = results("allocate_for", job.handle, size, purpose)
         self.bytes = size
-        self._free = weakref.finalize(self, LIBRARY.psring_release, job.handle, at.value)
+        self._free = weakref.finalize(self, LIBRARY.psring_release, job.handle, self.address)
         self._free.atexit = False
 
     def array(self) -> Any:
@@ -399,10 +396,8 @@ class Job:
             memory_bytes=memory_bytes,
         )
         warning_time()
-        handle = c_void_p()
-        call("join", byref(options), byref(handle))
-        assert handle.value is not None
-        self.handle: int = handle.value
+        self.handle: int
+        (self.handle,) = results("join", byref(options))
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._ended = False
@@ -412,7 +407,7 @@ class Job:
         self.farewells: Farewells | None = None  # None: nobody tells when a rank leaves
         self._free = weakref.finalize(self, _free_job, self.handle, self.dropped)
         self._free.atexit = False
-        self._world: Group | None = Group(self, LIBRARY.psring_world(handle), owned=False)  # until the job has ended
+        self._world: Group | None = Group(self, LIBRARY.psring_world(self.handle), owned=False)  # until the job has ended
         self.rank = self._world.rank
         self.size = self._world.size
 

@@ -253,3 +253,10 @@ def call(name: str, *arguments: Any) -> None:
     status = getattr(LIBRARY, "psring_" + name)(*arguments)
     if status:
         raise_error(status)
+
+
+def results(name: str, *arguments: Any) -> tuple[Any, ...]:
+    """Calls psring_NAME, and returns the values that it writes to the addresses behind these arguments; raises if it fails."""
+    places = [pointer._type_() for pointer in _CALLS[name][len(arguments) :]]
+    call(name, *arguments, *map(ctypes.byref, places))
+    return tuple(place.value for place in places)

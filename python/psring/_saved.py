@@ -7,9 +7,9 @@ import os
 import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from ctypes import byref, c_char, c_char_p, c_size_t, c_uint64, c_void_p
+from ctypes import c_char
 
-from ._library import LIBRARY, call
+from ._library import LIBRARY, call, results
 
 _NO_STEP = 2**64 - 1
 
@@ -44,9 +44,8 @@ class SavedTable:
 
     def __len__(self) -> int:
         """Counts the rows, and reads all keys."""
-        count = c_uint64()
-        call("saved_count", self._saved._handle, self._number, byref(count))
-        return count.value
+        (count,) = results("saved_count", self._saved._handle, self._number)
+        return int(count)
 
     def find(self, keys: Iterable[int]) -> tuple[memoryview[float], bytes]:
         """Returns the values [keys, width], and for each key 1 if it has a row; if it has none, its values are 0."""
@@ -74,18 +73,14 @@ class Rows(Mapping[str, SavedTable]):
     it; a process that is forked may go on to read."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        handle = c_void_p()
-        call("saved_open", os.fsencode(path), byref(handle))
-        self._handle = handle
-        self._free = weakref.finalize(self, LIBRARY.psring_saved_free, handle)
-        count, step = c_size_t(), c_uint64()
-        call("saved_tables", handle, byref(count), byref(step))
-        self.step = None if step.value == _NO_STEP else step.value
+        (self._handle,) = results("saved_open", os.fsencode(path))
+        self._free = weakref.finalize(self, LIBRARY.psring_saved_free, self._handle)
+        count, step = results("saved_tables", self._handle)
+        self.step = None if step == _NO_STEP else step
         self._tables: dict[str, SavedTable] = {}
-        for number in range(count.value):
-            name, width = c_char_p(), c_size_t()
-            call("saved_table", handle, number, byref(name), byref(width))
-            self._tables[(name.value or b"").decode()] = SavedTable(self, number, width.value)
+        for number in range(count):
+            name, width = results("saved_table", self._handle, number)
+            self._tables[(name or b"").decode()] = SavedTable(self, number, width)
 
     def __getitem__(self, table: str) -> SavedTable:
         return self._tables[table]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Iterator
-from ctypes import byref, c_size_t, c_uint64, c_void_p
+from ctypes import byref, c_size_t, c_uint64
 from typing import Any
 
 from . import _library
 from ._accounts import Moved
 from ._job import Job
-from ._library import LIBRARY, UsageError, call, raise_error, whole
+from ._library import LIBRARY, UsageError, call, raise_error, results, whole
 from ._waiting import wait
 
 
@@ -36,9 +36,8 @@ class Rows:
         self.table.tables._wait(
             lambda seconds: int(LIBRARY.psring_rows_wait(self._handle, seconds)), timeout, f"rows of '{self.table.name}'"
         )
-        values, places, different = c_void_p(), c_void_p(), c_size_t()
-        call("rows_values", self._handle, byref(values), byref(places), byref(different))
-        self.values, self.places, self.different = values.value or 0, places.value or 0, different.value
+        values, places, self.different = results("rows_values", self._handle)
+        self.values, self.places = values or 0, places or 0
 
     def pool(self, bags: _library.Bags, out: int) -> None:
         """Writes the sum or mean of each bag's rows to the address."""
@@ -69,10 +68,8 @@ class Table:
 
     def fetch(self, keys: int, count: int, version: int) -> Rows:
         """Begins to bring the rows of the keys at the address, as they are after `version` updates."""
-        rows = c_void_p()
-        call("table_fetch", self._handle, keys, count, version, byref(rows))
-        assert rows.value is not None
-        return Rows(self, rows.value, count)
+        (rows,) = results("table_fetch", self._handle, keys, count, version)
+        return Rows(self, rows, count)
 
     def add(self, keys: int, count: int, gradients: int) -> None:
         """Adds gradients to the rows of the keys at the address, which may repeat and need not have been fetched."""
@@ -138,17 +135,14 @@ class Tables:
             init=init.encode(),
             most_keys=most,
         )
-        handle = c_void_p()
-        call("table_open", self.job.handle, byref(options), byref(handle))
-        assert handle.value is not None
-        self.all[name] = table = Table(self, name, width, width * (2 if bf16 else 4), most, handle.value)
+        (handle,) = results("table_open", self.job.handle, byref(options))
+        self.all[name] = table = Table(self, name, width, width * (2 if bf16 else 4), most, handle)
         return table
 
     def start(self) -> int:
         """Waits until the servers have taken the tables. Returns the step that the job begins with."""
-        step = c_uint64()
-        call("table_start", self.job.handle, byref(step))
-        self.step = self.job.progress["step"] = step.value
+        (self.step,) = results("table_start", self.job.handle)
+        self.job.progress["step"] = self.step
         return self.step
 
     def wait(self, timeout: float | None = None) -> None:
@@ -170,18 +164,13 @@ class Tables:
         """Drops the gradients that were added since the last step."""
         call("table_drop", self.job.handle)
 
-    def _moved(self, name: str) -> Moved:
-        sent, received = c_uint64(), c_uint64()
-        call(name, self.job.handle, byref(sent), byref(received))
-        return Moved(sent.value, received.value)
-
     def moved(self) -> Moved:
         """The bytes of fetches and pushes so far."""
-        return self._moved("table_moved")
+        return Moved(*results("table_moved", self.job.handle))
 
     def predicted(self) -> Moved:
         """The same by formula: 8 for each different key of a fetch, and its row back; key and row for each gradient."""
-        return self._moved("table_predict")
+        return Moved(*results("table_predict", self.job.handle))
 
     def _wait(self, function: Any, timeout: float | None, awaited: str) -> None:
         rank = self.job.rank

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from ctypes import byref, c_double, c_size_t, c_uint64, c_void_p
+from ctypes import c_size_t
 from dataclasses import dataclass
 from typing import Any, Callable
 
 from . import _library
 from ._accounts import Moved
 from ._job import Job
-from ._library import LIBRARY, PENDING, call, raise_error
+from ._library import LIBRARY, PENDING, call, raise_error, results
 from ._waiting import wait
 
 FINAL = 2**64 - 1
@@ -68,17 +68,13 @@ class Vector:
                 tensor.name, tensor.shape, tensor.dimensions = tensor_name.encode(), sizes, len(shape)
             keeps.append(array)
             unit.name, unit.tensors, unit.count = name.encode(), array, len(tensors)
-        handle = c_void_p()
-        call("vector_open", job.handle, described, len(units), byref(handle))
-        assert handle.value is not None
-        self._handle = handle.value
+        (self._handle,) = results("vector_open", job.handle, described, len(units))
         if not holds:
             return
         for index, tensors in enumerate(units.values()):
             for number, (name, shape) in enumerate(tensors.items()):
-                values, gradients, count = c_void_p(), c_void_p(), c_size_t()
-                call("vector_tensor", handle, index, number, byref(values), byref(gradients), byref(count))
-                self._places[name] = Place(values.value or 0, gradients.value or 0, count.value, tuple(shape))
+                values, gradients, count = results("vector_tensor", self._handle, index, number)
+                self._places[name] = Place(values or 0, gradients or 0, count, tuple(shape))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -105,27 +101,21 @@ class Vector:
     def start(self) -> int:
         """Waits until the servers have taken the layout. A new job begins with the values that rank 0 has in its memory.
         Returns the version that the job begins with, which is pulled for all units."""
-        version = c_uint64()
-        call("vector_start", self._handle, byref(version))
-        self.version = self.job.progress["step"] = version.value
+        (self.version,) = results("vector_start", self._handle)
+        self.job.progress["step"] = self.version
         return self.version
 
     def size(self, unit: int) -> UnitSize:
-        count, pushed, pulled = c_size_t(), c_uint64(), c_uint64()
-        call("vector_unit", self._handle, unit, byref(count), byref(pushed), byref(pulled))
-        return UnitSize(count.value, pushed.value, pulled.value)
+        return UnitSize(*results("vector_unit", self._handle, unit))
 
     def moved(self) -> Moved:
         """The bytes that pushes have sent and pulls have received so far, without those of the start."""
-        sent, received = c_uint64(), c_uint64()
-        call("vector_moved", self._handle, byref(sent), byref(received))
-        return Moved(sent.value, received.value)
+        return Moved(*results("vector_moved", self._handle))
 
     def agree(self) -> int:
         """`start` without values: rank 0 of a new job then has to `begin` each unit."""
-        version = c_uint64()
-        call("vector_agree", self._handle, byref(version))
-        self.version = self.job.progress["step"] = version.value
+        (self.version,) = results("vector_agree", self._handle)
+        self.job.progress["step"] = self.version
         return self.version
 
     def begin(self, unit: int, at: int) -> None:
@@ -207,6 +197,5 @@ class Vector:
 
     def staleness(self) -> float:
         """The mean number of others' updates between a pull and this worker's next update, since the last call."""
-        mean = c_double()
-        call("vector_staleness", self._handle, byref(mean))
-        return mean.value
+        (mean,) = results("vector_staleness", self._handle)
+        return float(mean)
