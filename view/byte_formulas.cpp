@@ -1,7 +1,7 @@
 #include <string>
 
 #include <psring/common/base/text/json.h>
-#include <psring/view/byte_formulas.h>
+#include <psring/view/report_parts.h>
 
 namespace psring::view {
 namespace {

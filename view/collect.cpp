@@ -11,17 +11,13 @@
 #include <fmt/format.h>
 
 #include <psring/common/base/text/error.h>
-#include <psring/view/byte_formulas.h>
 #include <psring/view/collect.h>
 #include <psring/view/folders.h>
-#include <psring/view/job_layout.h>
-#include <psring/view/next_command.h>
 #include <psring/view/ownership.h>
 #include <psring/view/records.h>
+#include <psring/view/report_parts.h>
 #include <psring/view/series.h>
-#include <psring/view/sweeps.h>
 #include <psring/view/trace_events.h>
-#include <psring/view/trace_step.h>
 
 namespace psring::view {
 namespace {

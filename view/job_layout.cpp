@@ -4,7 +4,7 @@
 
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
-#include <psring/view/job_layout.h>
+#include <psring/view/report_parts.h>
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/parallel/cut.h>
 #include <psring/worker/servers/server_weights.h>

@@ -3,7 +3,7 @@
 #include <regex>
 
 #include <psring/common/base/text/json.h>
-#include <psring/view/next_command.h>
+#include <psring/view/report_parts.h>
 
 namespace psring::view {
 namespace {

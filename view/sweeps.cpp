@@ -11,7 +11,7 @@
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
 #include <psring/common/net/link_shaping.h>
-#include <psring/view/sweeps.h>
+#include <psring/view/report_parts.h>
 
 namespace psring::view {
 namespace {

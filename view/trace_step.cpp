@@ -7,8 +7,8 @@
 
 #include <psring/common/base/text/json.h>
 #include <psring/view/intervals.h>
+#include <psring/view/report_parts.h>
 #include <psring/view/trace_events.h>
-#include <psring/view/trace_step.h>
 #include <psring/view/trace_waits.h>
 
 namespace psring::view {

@@ -7,7 +7,6 @@
 
 #include <psring/cli/compare/repeated_steps.h>
 #include <psring/cli/train/summary.h>
-#include <psring/cli/train/summary_json.h>
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/system/file.h>
 #include <psring/common/base/text/error.h>
@@ -366,7 +365,7 @@ Summary summarise(const fs::path& folder, const JobOptions& job, const Invocatio
   }
   add_results(summary, sums);
 
-  Json json = to_json(summary);
+  Json json = summary_document(summary);
   json["refused"] = refused(folder, roles);
   json["roles"] = roles;
   write_whole((folder / "summary.json").string(), json.dump(2) + "\n");

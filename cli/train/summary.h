@@ -12,6 +12,7 @@
 #include <psring/cli/commands.h>
 #include <psring/cli/compare/step_times.h>
 #include <psring/cli/memory/memory_report.h>
+#include <psring/common/base/text/json.h>
 #include <psring/common/proc/job.h>
 
 namespace psring::cli {
@@ -110,6 +111,9 @@ struct Summary {
   /// Returns whether bytes and memory are as predicted.
   bool ok() const;
 };
+
+/// Returns the content of summary.json, but for the reports of the roles.
+Json summary_document(const Summary& summary);
 
 /// Reads the reports in a run folder. Writes summary.json, and the manifest with its hosts. Throws data if a report is
 /// missing or broken.

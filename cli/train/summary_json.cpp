@@ -1,6 +1,4 @@
-
-#include <psring/cli/train/summary_json.h>
-#include <psring/common/base/text/json.h>
+#include <psring/cli/train/summary.h>
 
 namespace psring::cli {
 
@@ -37,7 +35,7 @@ void add_system_memory(Json& json, const Summary& summary) {
 
 }  // namespace
 
-Json to_json(const Summary& summary) {
+Json summary_document(const Summary& summary) {
   Json json = {{"strategy", summary.strategy},
                {"steps", summary.steps},
                {"skipped_steps", summary.skipped_steps},
