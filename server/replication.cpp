@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <iterator>
+
 #include <psring/common/base/text/error.h>
 #include <psring/common/net/row_flags.h>
 #include <psring/server/replication.h>
@@ -14,19 +17,9 @@ namespace {
 
 /// True for frames that change a shard's state.
 bool is_passed_on(FrameType type) {
-  switch (type) {
-    case FrameType::layout:
-    case FrameType::initial:
-    case FrameType::push:
-    case FrameType::push_pull:
-    case FrameType::rows_pull:
-    case FrameType::rows_push:
-    case FrameType::verdict:
-    case FrameType::leave:
-      return true;
-    default:
-      return false;
-  }
+  using enum FrameType;
+  static constexpr FrameType kTypes[] = {layout, initial, push, push_pull, rows_pull, rows_push, verdict, leave};
+  return std::ranges::find(kTypes, type) != std::end(kTypes);
 }
 
 bool has_gradient(FrameType type) {

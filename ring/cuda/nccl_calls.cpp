@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <optional>
 
 #include <fmt/format.h>
@@ -14,42 +15,18 @@ namespace psring::ring::cuda {
 namespace {
 
 ncclDataType_t type_of(ElementType type) {
-  if (!type.located) switch (type.dtype) {
-      case DType::f32:
-        return ncclFloat32;
-      case DType::f64:
-        return ncclFloat64;
-      case DType::f16:
-        return ncclFloat16;
-      case DType::bf16:
-        return ncclBfloat16;
-      case DType::i8:
-        return ncclInt8;
-      case DType::u8:
-        return ncclUint8;
-      case DType::i32:
-        return ncclInt32;
-      case DType::i64:
-        return ncclInt64;
-    }
-  fail(ErrorKind::usage, "NCCL has no {}", to_string(type));
+  static constexpr ncclDataType_t kTypes[kDTypes] = {ncclFloat32, ncclFloat64, ncclFloat16, ncclBfloat16,
+                                                     ncclInt8,    ncclUint8,   ncclInt32,   ncclInt64};
+  if (type.located) fail(ErrorKind::usage, "NCCL has no {}", to_string(type));
+  return kTypes[static_cast<std::size_t>(type.dtype)];
 }
 
 ncclRedOp_t op_of(const ReduceOp& op) {
-  switch (op.kind()) {
-    case ReduceOp::Kind::sum:
-      return ncclSum;
-    case ReduceOp::Kind::mean:
-      return ncclAvg;
-    case ReduceOp::Kind::product:
-      return ncclProd;
-    case ReduceOp::Kind::min:
-      return ncclMin;
-    case ReduceOp::Kind::max:
-      return ncclMax;
-    default:
-      fail(ErrorKind::usage, "NCCL has no {}", op.name());
-  }
+  static constexpr ncclRedOp_t kOps[] = {ncclSum, ncclAvg, ncclProd, ncclMin,
+                                         ncclMax};  // in the order of ReduceOp::Kind
+  const auto kind = static_cast<std::size_t>(op.kind());
+  if (kind >= std::size(kOps)) fail(ErrorKind::usage, "NCCL has no {}", op.name());
+  return kOps[kind];
 }
 
 /// The k-th ranges of all ranks as one range, if they are equal and lie in the ranks' order; otherwise nothing.

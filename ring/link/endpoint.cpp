@@ -11,22 +11,10 @@ namespace {
 // A call travels in every frame of its operation, so that a rank that called another operation finds out.
 
 net::FrameType frame_type(Collective collective) {
-  switch (collective) {
-    case Collective::all_reduce:
-      return net::FrameType::all_reduce;
-    case Collective::reduce_scatter:
-      return net::FrameType::reduce_scatter;
-    case Collective::all_gather:
-      return net::FrameType::all_gather;
-    case Collective::broadcast:
-      return net::FrameType::broadcast;
-    case Collective::barrier:
-      return net::FrameType::barrier;
-    case Collective::send:
-    case Collective::recv:
-      return net::FrameType::message;
-  }
-  return net::FrameType::failed;
+  using enum net::FrameType;
+  static constexpr net::FrameType kTypes[] = {all_reduce, reduce_scatter, all_gather, broadcast,
+                                              barrier,    message,        message};  // in the order of Collective
+  return kTypes[static_cast<std::size_t>(collective)];
 }
 
 /// Writes a call into a frame's header: type, dtype, micro (reduction and located), unit (root), version (count) and

@@ -8,22 +8,10 @@ namespace psring::c {
 namespace {
 
 psring_status status_of(ErrorKind kind) {
-  switch (kind) {
-    case ErrorKind::usage:
-      return PSRING_USAGE;
-    case ErrorKind::data:
-      return PSRING_DATA;
-    case ErrorKind::peer_lost:
-      return PSRING_PEER_LOST;
-    case ErrorKind::timeout:
-      return PSRING_TIMEOUT;
-    case ErrorKind::protocol:
-      return PSRING_PROTOCOL;
-    case ErrorKind::unauthorised:
-      return PSRING_UNAUTHORISED;
-    default:
-      return PSRING_BUG;
-  }
+  static constexpr psring_status kStatuses[] = {PSRING_BUG,          PSRING_USAGE,   PSRING_DATA,
+                                                PSRING_PEER_LOST,    PSRING_TIMEOUT, PSRING_PROTOCOL,
+                                                PSRING_UNAUTHORISED, PSRING_BUG};  // in the order of ErrorKind
+  return kStatuses[static_cast<std::size_t>(kind)];
 }
 
 /// The C interface's contract asks for one line a thread, as errno is one number a thread.

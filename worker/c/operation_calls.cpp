@@ -32,27 +32,10 @@ ElementType type_of(psring_type type) {
 }
 
 ReduceOp op_of(psring_op op) {
-  using Kind = ReduceOp::Kind;
-  switch (op) {
-    case PSRING_SUM:
-      return Kind::sum;
-    case PSRING_MEAN:
-      return Kind::mean;
-    case PSRING_PRODUCT:
-      return Kind::product;
-    case PSRING_MIN:
-      return Kind::min;
-    case PSRING_MAX:
-      return Kind::max;
-    case PSRING_BIT_AND:
-      return Kind::bit_and;
-    case PSRING_BIT_OR:
-      return Kind::bit_or;
-    case PSRING_BIT_XOR:
-      return Kind::bit_xor;
-    default:
-      fail(ErrorKind::usage, "an unknown reduction: {}", op);
-  }
+  using enum ReduceOp::Kind;
+  static constexpr ReduceOp::Kind kKinds[] = {sum, mean, product, min, max, bit_and, bit_or, bit_xor};
+  if (op < PSRING_SUM || op > PSRING_BIT_XOR) fail(ErrorKind::usage, "an unknown reduction: {}", op);
+  return kKinds[op];
 }
 
 Vector vector_of(void* data, size_t count, psring_type type) {
@@ -82,16 +65,12 @@ Parts parts_of(const size_t* counts, size_t count, size_t ranks) {
 }
 
 psring::ring::Collective collective_of(psring_collective collective) {
-  switch (collective) {
-    case PSRING_ALL_REDUCE:
-      return psring::ring::Collective::all_reduce;
-    case PSRING_REDUCE_SCATTER:
-      return psring::ring::Collective::reduce_scatter;
-    case PSRING_ALL_GATHER:
-      return psring::ring::Collective::all_gather;
-    default:
-      fail(ErrorKind::usage, "an unknown collective: {}", collective);
-  }
+  using enum psring::ring::Collective;
+  static_assert(static_cast<int>(reduce_scatter) == PSRING_REDUCE_SCATTER &&
+                static_cast<int>(all_gather) == PSRING_ALL_GATHER);
+  if (collective < PSRING_ALL_REDUCE || collective > PSRING_ALL_GATHER)
+    fail(ErrorKind::usage, "an unknown collective: {}", collective);
+  return static_cast<psring::ring::Collective>(collective);
 }
 
 /// A vector as a caller gives it.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <new>
 #include <system_error>
 
@@ -18,23 +19,9 @@ std::string in_one_line(std::string text) {
 Error::Error(ErrorKind kind, std::string message) : std::runtime_error(in_one_line(std::move(message))), kind_(kind) {}
 
 int exit_status(ErrorKind kind) noexcept {
-  switch (kind) {
-    case ErrorKind::bug:
-      return 1;
-    case ErrorKind::usage:
-      return 2;
-    case ErrorKind::data:
-      return 3;
-    case ErrorKind::peer_lost:
-    case ErrorKind::timeout:
-    case ErrorKind::protocol:
-      return 4;
-    case ErrorKind::unauthorised:
-      return 5;
-    case ErrorKind::check_failed:
-      return 6;
-  }
-  return 1;
+  static constexpr int kStatuses[] = {1, 2, 3, 4, 4, 4, 5, 6};  // in the order of ErrorKind
+  const auto place = static_cast<std::size_t>(kind);
+  return place < std::size(kStatuses) ? kStatuses[place] : 1;
 }
 
 ErrorKind kind_of_status(int status) noexcept {
