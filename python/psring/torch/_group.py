@@ -12,7 +12,7 @@ from torch import distributed as dist
 from .._job import Group, Job, Work
 from .._library import UsageError
 from ._sparse import sparse_sum
-from ._vector import Tensors, Vector, check, distinct, inner, lists, on_host, one, option, stores
+from ._vector import Tensors, Vector, check, copies, distinct, inner, lists, on_host, one, option, stores
 from ._work import Completer, GroupWork, KeptWorks
 
 
@@ -142,14 +142,8 @@ class ProcessGroup(dist.ProcessGroup):
             self._check_parts("all_gather", out, tensor)
         buffers = [torch.empty((self.group.size, tensor.numel()), dtype=tensor.dtype, device="cpu") for _, tensor in calls]
         works = [self._gather_into(buffer, tensor) for buffer, (_, tensor) in zip(buffers, calls)]
-
-        def unpack() -> None:
-            with torch.no_grad():
-                for buffer, (out, _) in zip(buffers, calls):
-                    for r, each in enumerate(out):
-                        each.copy_(buffer[r].view(each.shape))
-
-        return self._work(works, [each for out, _ in calls for each in out], unpack)
+        outs = [each for out, _ in calls for each in out]
+        return self._work(works, outs, copies([row for buffer in buffers for row in buffer], outs))
 
     def _gather_into(self, buffer: torch.Tensor, tensor: torch.Tensor, keeps: Any = None) -> Work:
         """Gathers all ranks' tensors in `buffer`, which is contiguous, in the host's memory, and has a row for each."""
@@ -228,13 +222,7 @@ class ProcessGroup(dist.ProcessGroup):
             sent.kind,
             (sent, into),
         )
-
-        def unpack() -> None:
-            with torch.no_grad():
-                for r, each in enumerate(out):
-                    each.copy_(received[r].view(each.shape))
-
-        return self._work([work], list(out), unpack)
+        return self._work([work], list(out), copies(list(received), out))
 
     def scatter(  # type: ignore[override]
         self, outputs: Any, inputs: Any, opts: Any = None, *, root: int | None = None
@@ -270,14 +258,9 @@ class ProcessGroup(dist.ProcessGroup):
             check(tensor)
         flat = torch.cat([on_host(tensor.detach().reshape(-1)) for tensor in inputs])
         received = torch.empty(sum(tensor.numel() for tensor in outputs), dtype=flat.dtype, device="cpu")
-
-        def unpack() -> None:
-            with torch.no_grad():
-                for part, each in zip(received.split([tensor.numel() for tensor in outputs]), outputs):
-                    each.copy_(part.view(each.shape))
-
-        work = self._exchange(flat, [t.numel() for t in inputs], received, [t.numel() for t in outputs])
-        return self._work([work], list(outputs), unpack)
+        counts = [t.numel() for t in outputs]
+        work = self._exchange(flat, [t.numel() for t in inputs], received, counts)
+        return self._work([work], list(outputs), copies(received.split(counts), outputs))
 
     def alltoall_base(
         self,
@@ -295,12 +278,7 @@ class ProcessGroup(dist.ProcessGroup):
         flat = on_host(tensor.detach().reshape(-1))
         received = torch.empty(output.numel(), dtype=output.dtype, device="cpu")
         work = self._exchange(flat, self._counts(tensor, input_splits), received, self._counts(output, output_splits))
-
-        def unpack() -> None:
-            with torch.no_grad():
-                output.copy_(received.view(output.shape))
-
-        return self._work([work], [output], unpack)
+        return self._work([work], [output], copies([received], [output]))
 
     def _counts(self, tensor: torch.Tensor, splits: Sequence[int]) -> list[int]:
         """The elements of each rank's part."""

@@ -206,6 +206,17 @@ def distinct(tensors: Sequence[torch.Tensor]) -> list[Vector]:
     return vectors
 
 
+def copies(parts: Sequence[torch.Tensor], tensors: Tensors) -> Callable[[], None]:
+    """What gives tensors the elements of as many vectors, once an operation has received these."""
+
+    def copy() -> None:
+        with torch.no_grad():
+            for part, tensor in zip(parts, tensors):
+                tensor.copy_(part.view(tensor.shape))
+
+    return copy
+
+
 def stores(vectors: list[Vector]) -> Callable[[], None] | None:
     copies = [vector for vector in vectors if vector.after is not None]
     if not copies:
