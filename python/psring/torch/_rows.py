@@ -14,7 +14,7 @@ from .._tables import Rows, Table
 _NOWHERE = 8  # the address of no elements, where the library wants one
 
 
-def _view(at: int, kind: Any, dtype: torch.dtype, shape: tuple[int, ...], keeps: Any) -> torch.Tensor:
+def view_at(at: int, kind: Any, dtype: torch.dtype, shape: tuple[int, ...], keeps: Any) -> torch.Tensor:
     """A tensor in memory at an address, which keeps the owner of the memory."""
     count = 1
     for length in shape:
@@ -22,16 +22,16 @@ def _view(at: int, kind: Any, dtype: torch.dtype, shape: tuple[int, ...], keeps:
     if count == 0:
         return torch.empty(shape, dtype=dtype, device="cpu")
     memory: Any = (kind * count).from_address(at)
-    memory._psring_rows = keeps
+    memory._psring_keeps = keeps
     return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)
 
 
 def values_of(rows: Rows) -> torch.Tensor:
-    return _view(rows.values, ctypes.c_float, torch.float32, (rows.different, rows.table.width), rows)
+    return view_at(rows.values, ctypes.c_float, torch.float32, (rows.different, rows.table.width), rows)
 
 
 def places_of(rows: Rows) -> torch.Tensor:
-    return _view(rows.places, ctypes.c_int64, torch.int64, (rows.count,), rows)
+    return view_at(rows.places, ctypes.c_int64, torch.int64, (rows.count,), rows)
 
 
 def as_keys(what: str, keys: torch.Tensor) -> torch.Tensor:

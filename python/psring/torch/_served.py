@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 import torch
 
@@ -12,14 +11,8 @@ from .._job import Job
 from .._library import UsageError
 from .._vector import FINAL, Vector
 from ._flat import FlatUnit, memory_of
+from ._rows import view_at
 from ._units import Unit
-
-
-def _view_at(at: int, count: int, keeps: Any) -> torch.Tensor:
-    """The vector at an address, in memory of the job."""
-    memory: Any = (ctypes.c_float * max(1, count)).from_address(at)
-    memory._psring_job = keeps
-    return torch.frombuffer(memory, dtype=torch.float32, count=max(1, count))[:count]
 
 
 def closed() -> UsageError:
@@ -59,8 +52,8 @@ class Served:
         self.unit.home = self
         if zero == 1:
             first = vector.place(self.unit.slots[0].name)
-            self.unit.move_into(_view_at(first.values, self.unit.count, job))
-            self.unit.gradient = _view_at(first.gradients, self.unit.count, job)
+            self.unit.move_into(view_at(first.values, ctypes.c_float, torch.float32, (self.unit.count,), job))
+            self.unit.gradient = view_at(first.gradients, ctypes.c_float, torch.float32, (self.unit.count,), job)
 
     def start(self, at_servers: bool) -> None:
         """Begins with the values of the step that the job begins with. Rank 0 of a new job has them."""
