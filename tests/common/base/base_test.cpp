@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <new>
 #include <numeric>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include <psring/common/base/system/extension.h>
 #include <psring/common/base/system/processors.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/names.h>
 #include <psring/common/base/text/spec.h>
 
 using namespace psring;
@@ -183,6 +186,22 @@ TEST_CASE("specs name the flag and the key that is wrong") {
   CHECK(parse_bytes("--bucket", "25M") == 25 * 1024 * 1024);
   CHECK_THROWS_AS(parse_bytes("--bucket", "25Q"), Error);
   CHECK_THROWS_AS(parse_bytes("--bucket", "99999999999G"), Error);
+}
+
+TEST_CASE("a table has the names of an enumeration, and finds them") {
+  enum class Colour { red, green, unnamed };
+  constexpr std::array<std::string_view, 2> kNames = {"red", "green"};
+  CHECK(name_in(kNames, Colour::green) == "green");
+  CHECK(name_in(kNames, Colour::unnamed) == "?");
+  CHECK(place_among(kNames, "--colour", "green") == 1);
+  CHECK_THROWS_WITH(place_among(kNames, "--colour", "blue"), "--colour: expected one of red, green, got 'blue'");
+}
+
+TEST_CASE("exit statuses follow the kind of an error") {
+  CHECK(exit_status(ErrorKind::bug) == 1);
+  CHECK(exit_status(ErrorKind::protocol) == 4);
+  CHECK(exit_status(ErrorKind::check_failed) == 6);
+  CHECK(exit_status(static_cast<ErrorKind>(8)) == 1);
 }
 
 TEST_CASE("a CPU quota leaves as many processors as it pays for in whole") {
