@@ -7,7 +7,7 @@
 
 using namespace psring;
 using namespace psring::cli;
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 namespace {
 
@@ -16,8 +16,8 @@ constexpr std::uint64_t kPredicted = 400;
 /// Writes the report of a worker that made `steps` steps, and booked at most `peak` bytes of gradients. The strategy
 /// predicts kPredicted bytes.
 void write_worker(const test::TemporaryFolder& folder, std::size_t rank, std::uint64_t steps, std::uint64_t peak) {
-  const Json times = {{"p10", 0.0}, {"median", 0.0}, {"p90", 0.0}};
-  const Json report = {{"predicted", {{"worker_memory", {{"gradients", kPredicted}}}}},
+  const OrderedJson times = {{"p10", 0.0}, {"median", 0.0}, {"p90", 0.0}};
+  const OrderedJson report = {{"predicted", {{"worker_memory", {{"gradients", kPredicted}}}}},
                        {"memory", {{"gradients", {{"peak", peak}}}}},
                        {"steps", steps},
                        {"skipped_steps", 0},
