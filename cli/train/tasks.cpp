@@ -189,8 +189,12 @@ int Tasks::lead(const std::function<int()>& body) {
     if (!told_) end_others(status);
     return status;
   } catch (const std::exception& exception) {
-    if (!told_) end_others(exit_status(to_error(exception).kind()));
-    throw;
+    if (told_) throw;
+    const Error error = to_error(exception);
+    out::error(error.what());  // before the others end, because mpirun ends all tasks as soon as one fails
+    const int status = exit_status(error.kind());
+    end_others(status);
+    return status;
   }
 }
 
