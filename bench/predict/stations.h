@@ -159,13 +159,13 @@ class Stations {
 
  private:
   static constexpr Ticket kNone = static_cast<Ticket>(-1);
-  /// What happens to a transfer's part in one lane.
+  /// A step of a transfer's part in one lane.
   struct Event {
     enum class Kind : std::uint8_t {
       comes,   ///< a frame of another worker of the host comes to this worker's link, which carries one after the other
       leaves,  ///< a frame of the present leg is ready to leave
       begins,  ///< the next leg is ready to begin
-      waits,   ///< it is, but begins with a call of the worker
+      waits,   ///< the next leg is ready, but begins with a call of the worker
     };
     double at_s = 0;
     Ticket part = kNone;

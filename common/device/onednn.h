@@ -1,6 +1,6 @@
 #pragma once
 
-// Of OpenMP's omp.h, which comes with each compiler. oneDNN brings the library, GCC's, whoever compiles this.
+// OpenMP's omp.h comes with each compiler. oneDNN brings the library, GCC's, whoever compiles this.
 extern "C" int omp_get_max_threads();
 extern "C" void omp_set_num_threads(int threads);
 
