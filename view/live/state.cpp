@@ -57,7 +57,6 @@ Json LiveLinks::json() const {
 
 namespace {
 
-constexpr double kRateWindow_s = 10;
 constexpr std::size_t kMostRecoveries = 100;
 constexpr std::size_t kMostProcesses = 4096;
 
