@@ -18,18 +18,18 @@ constexpr std::uint64_t kPredicted = 400;
 void write_worker(const test::TemporaryFolder& folder, std::size_t rank, std::uint64_t steps, std::uint64_t peak) {
   const OrderedJson times = {{"p10", 0.0}, {"median", 0.0}, {"p90", 0.0}};
   const OrderedJson report = {{"predicted", {{"worker_memory", {{"gradients", kPredicted}}}}},
-                       {"memory", {{"gradients", {{"peak", peak}}}}},
-                       {"steps", steps},
-                       {"skipped_steps", 0},
-                       {"samples", 8 * steps},
-                       {"seconds", 1.0},
-                       {"exposed_comm_s", 0.0},
-                       {"step_s", times},
-                       {"exposed_step_s", times},
-                       {"busy_step_s", times},
-                       {"final_loss", 0.5},
-                       {"final_samples", 8},
-                       {"test", {{"loss_sum", 0.0}, {"rows", 0}}}};
+                              {"memory", {{"gradients", {{"peak", peak}}}}},
+                              {"steps", steps},
+                              {"skipped_steps", 0},
+                              {"samples", 8 * steps},
+                              {"seconds", 1.0},
+                              {"exposed_comm_s", 0.0},
+                              {"step_s", times},
+                              {"exposed_step_s", times},
+                              {"busy_step_s", times},
+                              {"final_loss", 0.5},
+                              {"final_samples", 8},
+                              {"test", {{"loss_sum", 0.0}, {"rows", 0}}}};
   test::write_file(folder.file("reports/worker-" + std::to_string(rank) + ".json"), report.dump());
 }
 
