@@ -68,7 +68,7 @@ double table_bytes(const ShardOptions& options, const Layout& layout) {
     const optim::TableRule& rule = options.row_rules->of(table.name);
     const std::size_t key = optim::key_list_bytes(one, 1, rule.rows.counts(), exact) + table.row_bytes();
     bytes += static_cast<double>(options.workers) * static_cast<double>(table.most_keys) * static_cast<double>(key) +
-             static_cast<double>(optim::TableRows::scratch_bytes(table.width, *rule.rule)) +
+             static_cast<double>(optim::TableRows::scratch_bytes(table.width)) +
              static_cast<double>(table.pieces) * static_cast<double>(TableShard::piece_bytes(table, options.workers));
   }
   return bytes;

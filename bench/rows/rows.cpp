@@ -36,7 +36,7 @@ std::size_t predicted_bytes(const RowCase& which, bool answers) {
   std::array<std::size_t, optim::RowIndex::kMaps> keys{};
   for (std::size_t row = 0; row < which.rows; ++row) ++keys[optim::RowIndex::map_of(optim::mix64(row + 1))];
   return optim::TableRows::record_sizes(which.width, *rule).booked_bytes(which.rows) +
-         optim::RowIndex::booked_bytes(keys) + optim::TableRows::scratch_bytes(which.width, *rule) +
+         optim::RowIndex::booked_bytes(keys) + optim::TableRows::scratch_bytes(which.width) +
          optim::key_list_bytes(table, 1, false, true) + (answers ? table.most_keys * table.row_bytes() : 0);
 }
 

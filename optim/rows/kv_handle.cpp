@@ -20,8 +20,8 @@ class HandleRule final : public RowRule {
   double default_lr() const override { return 1; }
   void apply(const Update& update, std::size_t width, const Rows& rows) const override {
     const auto call = [&] {
-      for (std::size_t row = 0; row * width < rows.values.size(); ++row)
-        handle_.push(rows.values.subspan(row * width, width), rows.state[0].subspan(row * handle_.state, handle_.state),
+      for (std::size_t row = 0; row < rows.values.size(); ++row)
+        handle_.push({rows.values[row], width}, {rows.values[row] + width, handle_.state},
                      rows.gradients.subspan(row * width, width), update.lr);
     };
     call_extension([&] { return fmt::format("handle '{}'", name_); }, call);

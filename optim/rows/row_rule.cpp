@@ -9,10 +9,14 @@ namespace {
 
 /// Applies an elementwise formula, as dense parameters' rules do.
 template <Rule kRule>
-void apply_elementwise(const Formula& formula, const RowRule::Rows& rows) {
-  Optimizer::State state;
-  for (std::size_t slot = 0; slot < slots_of(kRule); ++slot) state.slot[slot] = rows.state[slot];
-  apply_formula<kRule>(formula, rows.values, rows.gradients, state, rows.values);
+void apply_elementwise(const Formula& formula, std::size_t width, const RowRule::Rows& rows) {
+  const float* gradient = rows.gradients.data();
+  for (float* const values : rows.values) {
+    Optimizer::State state;
+    for (std::size_t slot = 0; slot < slots_of(kRule); ++slot) state.slot[slot] = {values + (slot + 1) * width, width};
+    apply_formula<kRule>(formula, {values, width}, {gradient, width}, state, {values, width});
+    gradient += width;
+  }
 }
 
 class RowSgd final : public RowRule {
@@ -20,8 +24,8 @@ class RowSgd final : public RowRule {
   const char* name() const override { return "sgd"; }
   std::size_t slots() const override { return 0; }
   double default_lr() const override { return 0.1; }
-  void apply(const Update& update, std::size_t /*width*/, const Rows& rows) const override {
-    apply_elementwise<Rule::sgd>({.rule = Rule::sgd, .lr = update.lr}, rows);
+  void apply(const Update& update, std::size_t width, const Rows& rows) const override {
+    apply_elementwise<Rule::sgd>({.rule = Rule::sgd, .lr = update.lr}, width, rows);
   }
 };
 
@@ -31,9 +35,9 @@ class RowAdagrad final : public RowRule {
   const char* name() const override { return "adagrad"; }
   std::size_t slots() const override { return 1; }
   double default_lr() const override { return 0.01; }
-  void apply(const Update& update, std::size_t /*width*/, const Rows& rows) const override {
+  void apply(const Update& update, std::size_t width, const Rows& rows) const override {
     apply_elementwise<Rule::square_scaled>(
-        {.rule = Rule::square_scaled, .lr = update.lr, .keep = 1, .take = 1, .eps = eps_}, rows);
+        {.rule = Rule::square_scaled, .lr = update.lr, .keep = 1, .take = 1, .eps = eps_}, width, rows);
   }
 
  private:
@@ -48,14 +52,14 @@ class RowwiseAdagrad final : public RowRule {
   std::size_t slot_width(std::size_t /*width*/) const override { return 1; }
   double default_lr() const override { return 0.01; }
   void apply(const Update& update, std::size_t width, const Rows& rows) const override {
-    for (std::size_t row = 0; row < rows.state[0].size(); ++row) {
-      const float* const g = rows.gradients.data() + row * width;
-      float* const w = rows.values.data() + row * width;
-      float& sum = rows.state[0][row];
+    const float* g = rows.gradients.data();
+    for (float* const w : rows.values) {
+      float& sum = w[width];
       sum += mean_square(g, width);
       const float step = update.lr / (std::sqrt(sum) + eps_);
 #pragma GCC ivdep
       for (std::size_t i = 0; i < width; ++i) w[i] = std::fma(-step, g[i], w[i]);
+      g += width;
     }
   }
 
@@ -85,7 +89,7 @@ class RowAdam final : public RowRule {
            "Adam "
            "moves them as well";
   }
-  void apply(const Update& update, std::size_t /*width*/, const Rows& rows) const override {
+  void apply(const Update& update, std::size_t width, const Rows& rows) const override {
     const auto t = static_cast<double>(update.count);
     const double root = 1 / std::sqrt(1 - std::pow(beta2_, t));
     apply_elementwise<Rule::adam>({.rule = Rule::adam,
@@ -97,7 +101,7 @@ class RowAdam final : public RowRule {
                                    .eps = static_cast<float>(eps_ * root),  // is added before the bias is corrected
                                    .step = static_cast<float>(update.lr / (1 - std::pow(beta1_, t))),
                                    .root = static_cast<float>(root)},
-                                  rows);
+                                  width, rows);
   }
 
  private:
@@ -113,21 +117,23 @@ class RowFtrl final : public RowRule {
   const char* name() const override { return "ftrl"; }
   std::size_t slots() const override { return 2; }
   double default_lr() const override { return 0.1; }
-  void apply(const Update& update, std::size_t /*width*/, const Rows& rows) const override {
-    float* const w = rows.values.data();
-    const float* const g = rows.gradients.data();
-    float* const z = rows.state[0].data();
-    float* const n = rows.state[1].data();
+  void apply(const Update& update, std::size_t width, const Rows& rows) const override {
     const float alpha = update.lr;
     if (alpha == 0) return;  // the formula would divide by it
+    const float* g = rows.gradients.data();
+    for (float* const w : rows.values) {
+      float* const z = w + width;
+      float* const n = z + width;
 #pragma GCC ivdep
-    for (std::size_t i = 0; i < rows.values.size(); ++i) {
-      const float square = n[i] + g[i] * g[i];
-      const float root = std::sqrt(square);
-      z[i] += g[i] - (root - std::sqrt(n[i])) / alpha * w[i];
-      n[i] = square;
-      const float beyond = std::fabs(z[i]) - l1_;
-      w[i] = beyond <= 0 ? 0 : -std::copysign(beyond, z[i]) / ((beta_ + root) / alpha + l2_);
+      for (std::size_t i = 0; i < width; ++i) {
+        const float square = n[i] + g[i] * g[i];
+        const float root = std::sqrt(square);
+        z[i] += g[i] - (root - std::sqrt(n[i])) / alpha * w[i];
+        n[i] = square;
+        const float beyond = std::fabs(z[i]) - l1_;
+        w[i] = beyond <= 0 ? 0 : -std::copysign(beyond, z[i]) / ((beta_ + root) / alpha + l2_);
+      }
+      g += width;
     }
   }
 

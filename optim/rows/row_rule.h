@@ -20,12 +20,11 @@ namespace optim {
 /// holds only hyperparameters.
 class RowRule {
  public:
-  static constexpr std::size_t kMaxSlots = 2;
-  /// Several rows: the values of one row after those of another, and each slot of state alike.
+  /// Several rows, each where its record is, and their gradients, one after the other.
   struct Rows {
-    std::span<float> values;              ///< [rows, width]
-    std::span<const float> gradients;     ///< [rows, width]
-    std::span<float> state[kMaxSlots]{};  ///< [rows, slot_width]; zero before a row's first update
+    std::span<float* const> values;    ///< of each row: [width], followed by its slots of state, [slot_width] each,
+                                       ///< which are zero before the row's first update
+    std::span<const float> gradients;  ///< [rows, width]
   };
 
   virtual ~RowRule() = default;

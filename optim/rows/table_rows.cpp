@@ -94,27 +94,17 @@ RecordMemory::Sizes TableRows::record_sizes(std::size_t width, const RowRule& ru
   return {.values = width, .state = rule.state_floats(width)};
 }
 
-std::size_t TableRows::scratch_bytes(std::size_t width, const RowRule& rule) {
-  return kAtOnce * (2 * width + rule.state_floats(width)) * sizeof(float);
-}
+std::size_t TableRows::scratch_bytes(std::size_t width) { return (kAtOnce + 1) * width * sizeof(float); }
 
 TableRows::TableRows(const Options& options, MemoryLedger& ledger)
     : options_(options),
       ledger_(ledger),
       index_(ledger),
       records_(record_sizes(options.width, *options.rule), options.most_bytes, ledger),
-      scratch_(scratch_bytes(options.width, *options.rule), Category::gradients, ledger),
+      scratch_(scratch_bytes(options.width), Category::gradients, ledger),
+      gradients_(scratch_.as<float>().first(kAtOnce * options.width)),
+      other_(scratch_.as<float>().last(options.width)),
       rows_(kAtOnce) {
-  std::span<float> rest = scratch_.as<float>();
-  const auto take = [&](std::size_t floats) {
-    const std::span<float> taken = rest.first(floats);
-    rest = rest.subspan(floats);
-    return taken;
-  };
-  values_ = take(kAtOnce * options.width);
-  gradients_ = take(kAtOnce * options.width);
-  for (std::size_t slot = 0; slot < options.rule->slots(); ++slot)
-    state_[slot] = take(kAtOnce * options.rule->slot_width(options.width));
   keys_.reserve(kAtOnce);
   counts_.reserve(kAtOnce);
   if (options.rules.admits()) counters_ = std::make_unique<RowCounters>(options.rules, options.most_bytes, ledger);
@@ -201,7 +191,7 @@ void TableRows::update(const Update& update, std::span<const std::vector<RowGrad
         place = cursor.place();
       } else {
         if (total != sum.data()) copy_floats(std::exchange(total, sum.data()), width, sum.data());
-        add_floats(cursor.gradient(values_.first(width)), width, sum.data());
+        add_floats(cursor.gradient(other_), width, sum.data());
       }
       count = add_occurrences(count, cursor.count());
       cursor.next();
@@ -313,39 +303,25 @@ std::vector<std::uint64_t> TableRows::list(std::uint64_t first, std::uint64_t la
   return keys;
 }
 
-/// Gathers the rows of keys_ whose gradients are in gradients_, applies the rule once, and scatters.
+/// Applies the rule to the rows of keys_, whose gradients are in gradients_.
 void TableRows::apply(const Update& update, OldRows* old) {
   const std::size_t width = options_.width;
-  const RowRule& rule = *options_.rule;
-  const std::size_t each = rule.slot_width(width);
-  const std::size_t slots = rule.slots();
   find_rows();
   if (counters_) admit(update.count);
   const std::size_t rows = keys_.size();
+  float* values[kAtOnce];
   for (std::size_t i = 0; i < rows; ++i) {
-    if (rows_[i] != RowIndex::kNoRow) continue;
-    rows_[i] = make_row(keys_[i]);
-    initial_row(options_.init, options_.seed, options_.number, keys_[i], {records_.values(rows_[i]), width});
-  }
-  for (std::size_t i = 0; i < rows; ++i) {
-    const float* from = records_.values(rows_[i]);
-    copy_floats(from, width, values_.data() + i * width);
-    from += width;
-    for (std::size_t slot = 0; slot < slots; ++slot, from += each)
-      copy_floats(from, each, state_[slot].data() + i * each);
+    const bool begins = rows_[i] == RowIndex::kNoRow;
+    if (begins) rows_[i] = make_row(keys_[i]);
+    values[i] = records_.values(rows_[i]);
+    if (begins) initial_row(options_.init, options_.seed, options_.number, keys_[i], {values[i], width});
   }
   if (old != nullptr) {
     old->keys.insert(old->keys.end(), keys_.begin(), keys_.end());
-    old->values.insert(old->values.end(), values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(rows * width));
+    for (std::size_t i = 0; i < rows; ++i) old->values.insert(old->values.end(), values[i], values[i] + width);
   }
-  RowRule::Rows gathered{.values = values_.first(rows * width), .gradients = gradients_.first(rows * width)};
-  for (std::size_t slot = 0; slot < slots; ++slot) gathered.state[slot] = state_[slot].first(rows * each);
-  rule.apply(update, width, gathered);
+  options_.rule->apply(update, width, {.values = {values, rows}, .gradients = gradients_.first(rows * width)});
   for (std::size_t i = 0; i < rows; ++i) {
-    float* to = records_.values(rows_[i]);
-    copy_floats(values_.data() + i * width, width, to);
-    to += width;
-    for (std::size_t slot = 0; slot < slots; ++slot, to += each) copy_floats(state_[slot].data() + i * each, each, to);
     RecordHeader& header = records_.header(rows_[i]);
     header.updates = add_occurrences(header.updates, counts_[i]);
     header.last = static_cast<std::uint32_t>(update.count);

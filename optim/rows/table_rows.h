@@ -63,7 +63,7 @@ class TableRows {
   };
   /// The sizes of a record, and the memory that a table always books as gradients.
   static RecordMemory::Sizes record_sizes(std::size_t width, const RowRule& rule);
-  static std::size_t scratch_bytes(std::size_t width, const RowRule& rule);
+  static std::size_t scratch_bytes(std::size_t width);
 
   /// REQUIRES: rule, codec and ledger outlive this.
   TableRows(const Options& options, MemoryLedger& ledger);
@@ -115,11 +115,10 @@ class TableRows {
   RowIndex index_;
   RecordMemory records_;
   std::unique_ptr<RowCounters> counters_;  ///< null: every key gets a row at once
-  // Parts of up to kAtOnce rows, gathered into the first-level cache.
+  // The gradients of up to kAtOnce rows, summed in the first-level cache, and one of another worker, decoded.
   Buffer scratch_;
-  std::span<float> values_;
   std::span<float> gradients_;
-  std::span<float> state_[RowRule::kMaxSlots];
+  std::span<float> other_;
   std::vector<std::uint64_t> keys_;
   std::vector<std::uint32_t> counts_;  ///< occurrences
   std::vector<std::uint32_t> rows_;

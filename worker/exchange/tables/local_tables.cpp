@@ -80,7 +80,7 @@ std::map<Category, std::uint64_t> row_memory(const TableLayout& table, const opt
   const std::uint64_t values = sizes.parameter_bytes(booked);
   return {{Category::parameters, values},
           {Category::optimizer, booked - values + optim::RowCounters::kSizes.booked_bytes(most.counters)},
-          {Category::gradients, optim::TableRows::scratch_bytes(table.width, rule)},
+          {Category::gradients, optim::TableRows::scratch_bytes(table.width)},
           {Category::index, most.index_bytes}};
 }
 
