@@ -30,8 +30,14 @@ class TurnQueue {
     std::uint64_t begin = 0;
   };
 
+  TurnQueue() = default;
+  TurnQueue(TurnQueue&&) noexcept = default;  // a copy would list the queues of the original
+  TurnQueue& operator=(TurnQueue&&) noexcept = default;
+
   void add(const Peer& to, const Place& place, Frame frame) {
-    std::vector<Waiting>& frames = waiting_[to];
+    Entry& entry = *waiting_.try_emplace(to).first;
+    auto& [frames, is_listed] = entry.second;
+    if (!std::exchange(is_listed, true)) listed_.push_back(&entry);
     frames.push_back({{place.has_payload, place.unit, place.begin, arrivals_++}, std::move(frame)});
     std::push_heap(frames.begin(), frames.end(), std::greater<>());
     ++count_;
@@ -43,18 +49,23 @@ class TurnQueue {
   void flush(HasRoom has_room, Send send) {
     if (empty()) return;
     turns_.clear();
-    for (auto& [peer, frames] : waiting_) take_turn(peer, frames, has_room);
+    for (Entry* const entry : listed_) take_turn(*entry, has_room);
     while (!turns_.empty()) {
       std::pop_heap(turns_.begin(), turns_.end(), std::greater<>());
       const Turn turn = turns_.back();
       turns_.pop_back();
-      std::pop_heap(turn.frames->begin(), turn.frames->end(), std::greater<>());
-      const Frame frame = std::move(turn.frames->back().frame);
-      turn.frames->pop_back();
+      std::vector<Waiting>& frames = turn.entry->second.frames;
+      std::pop_heap(frames.begin(), frames.end(), std::greater<>());
+      const Frame frame = std::move(frames.back().frame);
+      frames.pop_back();
       --count_;
-      send(*turn.peer, frame);
-      take_turn(*turn.peer, *turn.frames, has_room);
+      send(turn.entry->first, frame);
+      take_turn(*turn.entry, has_room);
     }
+    std::erase_if(listed_, [](Entry* entry) {
+      entry->second.is_listed = !entry->second.frames.empty();
+      return !entry->second.is_listed;
+    });
   }
 
  private:
@@ -65,25 +76,33 @@ class TurnQueue {
     Frame frame;
     bool operator>(const Waiting& other) const { return key > other.key; }
   };
+  struct Queue {
+    std::vector<Waiting> frames;  ///< a heap, the first frame in front
+    bool is_listed = false;
+  };
+  using Entry = std::pair<const Peer, Queue>;
   struct Turn {
     Urgency urgency;
-    const Peer* peer;
-    std::vector<Waiting>* frames;
-    bool operator>(const Turn& other) const { return std::tie(urgency, *peer) > std::tie(other.urgency, *other.peer); }
+    Entry* entry;
+    bool operator>(const Turn& other) const {
+      return std::tie(urgency, entry->first) > std::tie(other.urgency, other.entry->first);
+    }
   };
 
   template <class HasRoom>
-  void take_turn(const Peer& peer, std::vector<Waiting>& frames, HasRoom& has_room) {
-    if (frames.empty() || !has_room(peer)) return;
+  void take_turn(Entry& entry, HasRoom& has_room) {
+    const std::vector<Waiting>& frames = entry.second.frames;
+    if (frames.empty() || !has_room(entry.first)) return;
     const auto& [has_payload, unit, begin, arrival] = frames.front().key;
-    turns_.push_back({{has_payload, unit, arrival}, &peer, &frames});
+    turns_.push_back({{has_payload, unit, arrival}, &entry});
     std::push_heap(turns_.begin(), turns_.end(), std::greater<>());
   }
 
   std::uint64_t arrivals_ = 0;
   std::size_t count_ = 0;
-  std::map<Peer, std::vector<Waiting>> waiting_;  ///< each a heap, the first frame in front; empty ones stay
-  std::vector<Turn> turns_;                       ///< a heap; of the present call, which `send` may end by an exception
+  std::map<Peer, Queue> waiting_;  ///< empty queues stay
+  std::vector<Entry*> listed_;     ///< queues that have frames, and those that an exception of `send` left empty
+  std::vector<Turn> turns_;        ///< a heap; of the present call, which `send` may end by an exception
 };
 
 /// A frame to send. The payload must stay unchanged until the receiver has proven that it has the payload. A payload of

@@ -143,8 +143,17 @@ TEST_CASE("a frame to a lost peer is dropped, and the others' are sent") {
   outbox.add(frame(kA, FrameType::push, 0, 0, 60));
   outbox.add(frame(kB, FrameType::push, 0, 0, 60));
   CHECK_THROWS_AS(outbox.flush(transport), Error);
-  outbox.flush(transport);
-  CHECK(transport.take() == Sent{"push 0@0 to 1"});
+  SECTION("alone") {
+    outbox.flush(transport);
+    CHECK(transport.take() == Sent{"push 0@0 to 1"});
+  }
+  SECTION("with frames to the same peer, which is linked again") {
+    transport.lost = {Role::agent, 0};
+    outbox.add(frame(kA, FrameType::push, 2, 0, 64));
+    outbox.add(frame(kA, FrameType::push, 1, 0, 64));
+    outbox.flush(transport);
+    CHECK(transport.take() == Sent{"push 0@0 to 1", "push 1@0 to 0", "push 2@0 to 0"});
+  }
   CHECK(outbox.empty());
 }
 
