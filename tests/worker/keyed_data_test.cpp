@@ -10,15 +10,16 @@
 #include <psring/common/base/text/error.h>
 #include <psring/tests/support/temporary_folder.h>
 #include <psring/tests/support/values.h>
+#include <psring/tests/worker/data_samples.h>
 #include <psring/worker/data/keyed/every_tenth.h>
 #include <psring/worker/data/keyed/keyed_data.h>
 #include <psring/worker/data/keyed/tsv.h>
-#include <psring/worker/registries.h>
 
 using namespace psring;
 using namespace psring::worker;
 using Catch::Contains;
 using test::error_of;
+using test::make;
 
 namespace {
 
@@ -27,12 +28,6 @@ const DataNeeds kRatings{
     .classes = 0, .targets = false, .target_values = 1, .key_fields = 2, .key_bits = 56, .model = "m"};
 const DataNeeds kEdges{.classes = 2, .key_fields = 2, .seed = 1, .model = "m"};
 const DataNeeds kWords{.classes = 0, .targets = false, .key_fields = 5, .seed = 1, .model = "m"};
-
-DataSplit make(const std::string& text, const DataNeeds& needs) {
-  DatasetRegistry registry;
-  register_builtin_datasets(registry);
-  return make_dataset(registry, Spec::parse("--data", text), needs);
-}
 
 /// The keys of a sample, field by field.
 std::vector<std::vector<std::uint64_t>> keys_of(const Dataset& data, std::size_t sample) {

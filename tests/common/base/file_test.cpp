@@ -8,12 +8,16 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <psring/common/base/system/fd.h>
+#include <psring/common/base/system/file.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/text.h>
 #include <psring/tests/support/temporary_folder.h>
+#include <psring/tests/support/values.h>
 
 using namespace psring;
 using Catch::Contains;
+using psring::test::read_file;
 using psring::test::TemporaryFolder;
 using psring::test::write_file;
 
@@ -87,6 +91,53 @@ TEST_CASE("writers refuse a pipe that nobody reads, and never wait") {
   }
   reader.join();
   CHECK(read == text);
+}
+
+TEST_CASE("a file takes its name when it is whole") {
+  TemporaryFolder folder;
+  const std::string path = write_file(folder.file("f"), "old");
+  const auto bytes = std::as_bytes(std::span("new", 3));
+  {
+    OutputFile lost(path);
+    lost.write(bytes);
+    CHECK(read_file(path) == "old");
+  }
+  CHECK(read_file(path) == "old");
+  OutputFile kept(path);
+  kept.write(bytes);
+  kept.commit();
+  CHECK(read_file(path) == "new");
+  CHECK_THROWS_AS(kept.write(bytes), Error);
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 1);
+  CHECK_THAT(test::error_of(ErrorKind::data, [&] { OutputFile(folder.file("no/such/f")); }),
+             Contains("no/such/f") && Contains("cannot create") && !Contains("\n"));
+}
+
+TEST_CASE("a link or a pipe stays one when a file is written there") {
+  TemporaryFolder folder;
+  const auto bytes = std::as_bytes(std::span("new", 3));
+  write_file(folder.file("target"), "a longer old text");
+  std::filesystem::create_symlink("target", folder.file("link"));
+  const std::string pipe = fifo(folder);
+  const Fd reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const auto received = [&] {
+    std::string text(16, '\0');
+    text.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::read(reader.get(), text.data(), text.size()))));
+    return text;
+  };
+
+  write_whole(folder.file("link"), "new");
+  CHECK(std::filesystem::is_symlink(folder.file("link")));
+  CHECK(read_file(folder.file("target")) == "new");
+  write_whole(pipe, "whole");
+  CHECK(received() == "whole");
+  OutputFile out(pipe);
+  out.write(bytes);
+  out.commit();
+  CHECK(received() == "new");
+  OutputFile(pipe).write(bytes);  // not committed
+  CHECK(std::filesystem::is_fifo(pipe));
+  CHECK(std::distance(std::filesystem::directory_iterator(folder.path()), {}) == 3);
 }
 
 TEST_CASE("a whole file is read through links, and from /proc, within a limit") {
