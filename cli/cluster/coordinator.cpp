@@ -244,17 +244,18 @@ int coordinate(const CoordinatorFlags& flags, const Invocation& invocation) {
   net::CoordinatorService service(std::move(options), key, clock);
   std::optional<LiveView> live;
   if (by_launcher) {
+    tensorboard.begin(job, flags.second, service);  // its error comes before any member does
     publish_endpoint(flags.endpoint_fd, service.endpoint());
   } else {
     if (!job.live.empty()) live.emplace(job.out, job.live, false);
     signals.hold();
     begin_run(job.out, job, invocation);
+    tensorboard.begin(job, flags.second, service);
     const std::string awaited =
         flags.nodes > 0 ? "the agents of " + count_of(flags.nodes, "host") : processes_by_hand(job);
     out::print("coordinator at {}: waiting for {}; run folder {}\n", service.endpoint(), awaited, job.out);
     std::fflush(stdout);
   }
-  tensorboard.begin(job, flags.second, service);
   if (!flags.second) FaultTrigger(job.fault, {net::Role::coordinator, 0}).arm();
   const auto next_signal = [&] {
     if (live) live->tend();
