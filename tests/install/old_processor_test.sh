@@ -26,6 +26,14 @@ for processor in qemu64 Nehalem Westmere SandyBridge; do
     [[ $said == "psring: this processor has no "*AVX2*"; psring needs x86-64-v3"* ]] || die "$command on $processor: $said"
   done
 done
+# Each part of x86-64-v3 that a processor can lack by itself, although no processor was sold so.
+for part in f16c lzcnt=abm movbe fma bmi2 avx2; do
+  status=0
+  run_on "Haswell,-${part#*=}" "$bin/psring" --version || status=$?
+  name=${part%=*}
+  [ $status = 3 ] && [[ $said == "psring: this processor has no "*${name^^}*"; psring needs x86-64-v3"* ]] ||
+    die "psring without $name: exit status $status: $said"
+done
 for program in psring psring-server psring-worker psring-bench; do
   run_on max "$bin/$program" --version || die "$program does not run on a processor with AVX2: $said"
   [[ $said == *"psring "[0-9]* ]] || die "$program on a processor with AVX2: $said"
