@@ -198,10 +198,19 @@ def load() -> ctypes.CDLL:
         library = ctypes.CDLL(str(found[0]))
     except OSError as error:
         raise ImportError(f"psring: cannot load {found[0]}: {error}") from error
+    try:
+        _declare(library, found[0])
+    except AttributeError as error:  # a function that the library does not have
+        raise ImportError(f"psring: {found[0]} is not the libpsring_c of this package: {error}") from error
+    return library
+
+
+def _declare(library: ctypes.CDLL, path: Path) -> None:
+    """Sets the types of the library's functions. Throws ImportError if it has another version of the interface."""
     library.psring_abi_version.restype = c_uint32
     if library.psring_abi_version() != ABI_VERSION:
         raise ImportError(
-            f"psring: {found[0]} has version {library.psring_abi_version()} of the C interface; expected {ABI_VERSION}"
+            f"psring: {path} has version {library.psring_abi_version()} of the C interface; expected {ABI_VERSION}"
         )
     for name, arguments in _CALLS.items():
         function = getattr(library, "psring_" + name)
@@ -219,7 +228,6 @@ def load() -> ctypes.CDLL:
         function.restype = c_size_t
     library.psring_last_error.argtypes = []
     library.psring_last_error.restype = c_char_p
-    return library
 
 
 LIBRARY = load()
