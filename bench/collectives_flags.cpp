@@ -68,7 +68,7 @@ void CollectivesFlags::add_options(CLI::App& command) {
                   "of all_reduce: auto; direct (shared memory); " + ring::algorithm_names() + " (--transport tcp)")
       ->capture_default_str();
   command.add_option("--segment", segment_, "bytes per message over TCP (64K, 1M); default: from the tuning table");
-  command.add_option("--encrypt", encrypt_, "encrypt psring's TCP links: on or off")->capture_default_str();
+  command.add_option("--encrypt", encrypt_, "encrypt psring's TCP links")->type_name("on|off")->capture_default_str();
   command.add_option("--streams", options_.streams, "sockets per TCP link of psring")->capture_default_str();
   command.add_option("--link", options_.link,
                      "RATE[,DELAY]: shape psring's TCP links, as if each rank were a host of its own");
@@ -78,13 +78,15 @@ void CollectivesFlags::add_options(CLI::App& command) {
       .add_option("--peers", options_.peers,
                   "also measure these libraries: openmpi, mpich, gloo (if found when psring was built)")
       ->delimiter(',');
-  command.add_option("--json", options_.json, "write all samples to this file");
+  command.add_option("--json", options_.json, "write all samples to this file")->type_name("FILE");
   if (command.get_name() != "all_reduce") return;
-  command.add_option("--tune", options_.tune,
-                     "measure every algorithm over TCP instead, and add the table of the fastest to this fit.json");
+  command
+      .add_option("--tune", options_.tune,
+                  "measure every algorithm over TCP instead, and add the table of the fastest to this fit.json")
+      ->type_name("FILE");
   command.add_option("--rdzv-endpoint", options_.endpoint,
                      "HOST:PORT of a psring coordinator: tune between its workers, each of which runs this command");
-  command.add_option("--key", options_.key_file, "key file of the coordinator's job");
+  command.add_option("--key", options_.key_file, "key file of the coordinator's job")->type_name("FILE");
 }
 
 void CollectivesFlags::add_rank(CLI::App& root) {

@@ -184,7 +184,7 @@ void add_push_pull(const cli::Flags& program, PushPullFlags& flags) {
   command.add("--encrypt", flags.encrypt, "on: TCP under CURVE, beside cppzmq under CURVE").show_default();
   command.add("--server-threads", options.server_threads, "compute threads of psring's server").show_default();
   command.add_switch("--check", options.check, "compare all results after timing, too");
-  command.add("--json", options.json, "write all samples to this file");
+  command.add("--json", options.json, "write all samples to this file").show_value("FILE");
 }
 
 void add_train(const cli::Flags& program, TrainFlags& flags) {
@@ -204,7 +204,7 @@ void add_train(const cli::Flags& program, TrainFlags& flags) {
   command.add("-w,--warm-up", options.warm_up, "steps per round before the timed ones").show_default();
   command.add("--rounds", options.rounds, "number of rounds; the report shows medians").show_default();
   command.add("--transport", options.transport, "transport of ps: shm, tcp or tcp-encrypted").show_default();
-  command.add("--json", options.json, "write all samples to this file");
+  command.add("--json", options.json, "write all samples to this file").show_value("FILE");
 }
 
 void add_rows(const cli::Flags& program, RowsFlags& flags) {
@@ -221,7 +221,7 @@ void add_rows(const cli::Flags& program, RowsFlags& flags) {
   command.add("-w,--warm-up", options.warm_up, "batches before the first round; each is checked").show_default();
   command.add("--rounds", options.rounds, "number of rounds; the report shows medians").show_default();
   command.add_switch("--check", options.check, "compare rows after timing, too");
-  command.add("--json", options.json, "write all samples to this file");
+  command.add("--json", options.json, "write all samples to this file").show_value("FILE");
 }
 
 void add_gpu(const cli::Flags& program, bench::GpuStepOptions& options) {

@@ -266,11 +266,15 @@ Command add_check(const Flags& program) {
   const Flags command = program.add_command("check", "mark a solution of an exercise");
   auto flags = std::make_shared<CheckFlags>();  // shared: the parser fills it in, the command reads it
   command.add("EXERCISE", flags->exercise, "number or name of the exercise; without, all exercises are listed");
-  command.add("FILE", flags->file, "the solution, or its folder; without, start.cpp or start.txt in this folder");
+  command.add("FILE", flags->file, "the solution, or its folder; without, start.cpp or start.txt in this folder")
+      .show_value("FILE");
   command.add("--start", flags->start, "copy the exercise to this new folder, to be worked on there")
+      .show_value("DIR")
       .check([](const std::string& text) { return text.empty() ? "expected the name of a new folder" : ""; });
-  command.add("--scene", flags->scene,
-              "page that shows a refused run event by event, where there is one (check.html beside the solution)");
+  command
+      .add("--scene", flags->scene,
+           "page that shows a refused run event by event, where there is one (check.html beside the solution)")
+      .show_value("FILE");
   command.add("--compiler", flags->compiler, "C++ compiler for the solution").show_default();
   command.add("--seconds", flags->seconds, "time in which the checks have to end").show_default();
   command.add("--lang", flags->lang, kLanguageHelp).show_default();

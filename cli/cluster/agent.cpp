@@ -14,9 +14,9 @@ Command add_agent(const Flags& program) {
   const Flags command = program.add_command("agent", "start the roles of a job on this host, for its coordinator");
   auto options = std::make_shared<AgentOptions>();  // shared: the parser fills it in, the command reads it
   add_endpoint(command, options->endpoint);
-  command.add("--key", options->key_file, "key file of the job").require();
+  command.add("--key", options->key_file, "key file of the job").show_value("FILE").require();
   options->log_folder = "logs";
-  command.add("--logs", options->log_folder, "folder of the logs of the roles").show_default();
+  command.add("--logs", options->log_folder, "folder of the logs of the roles").show_value("DIR").show_default();
   auto join_timeout = std::make_shared<double>(30);
   command.add("--join-timeout", *join_timeout, "seconds to wait for the coordinator's answer").show_default();
   add_config(command);

@@ -288,8 +288,8 @@ Command add_coordinator(const Flags& program) {
   auto flags = std::make_shared<CoordinatorFlags>();  // shared: the parser fills it in, the command reads it
   command.add("--strategy", flags->strategy, "strategy of training, such as single, ps, ddp or zero3").show_default();
   command.add("--listen", flags->listen, "ADDR:PORT to listen at; port 0: any free port").show_default();
-  command.add("--key", flags->key, "key file of the job").require();
-  command.add("--out", flags->out, "run folder (a new folder in runs/)");
+  command.add("--key", flags->key, "key file of the job").show_value("FILE").require();
+  command.add("--out", flags->out, "run folder (a new folder in runs/)").show_value("DIR");
   command.add("--nodes", flags->nodes, "number of hosts whose agents start the roles; 0: by hand").show_default();
   add_same_build(command, flags->same_build);
   command.add("--job", flags->job_file).hide();

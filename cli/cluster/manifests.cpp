@@ -145,7 +145,7 @@ Command add_manifests(const Flags& program) {
               "PersistentVolumeClaim with data, mounted at /data (data in the image)");
   command.add("--name", cluster.name, "name of the job, of its objects and of its run folder").show_default();
   command.add("--namespace", cluster.cluster_namespace, "namespace (kubectl's)");
-  command.add("--key", flags->key, "key file of the job (a new key)");
+  command.add("--key", flags->key, "key file of the job (a new key)").show_value("FILE");
   command.add("--key-secret", cluster.key_secret,
               "Secret of the cluster that has the key as job.key (a Secret is written)");
   command.add("--cpu", cluster.worker.cpu, "processors of a worker").show_default();
@@ -154,7 +154,8 @@ Command add_manifests(const Flags& program) {
   command.add("--server-cpu", flags->server_cpu, "processors of a server (as a worker)");
   command.add("--server-memory", flags->server_memory, "memory of a server (as a worker)");
   command.add("--port", cluster.port, "port of the coordinator").show_default();
-  command.add("--out", flags->out, "folder for the manifests, a file each (printed to standard output)");
+  command.add("--out", flags->out, "folder for the manifests, a file each (printed to standard output)")
+      .show_value("DIR");
   command.add("--strategy", flags->strategy, "strategy of training, such as single, ps, ddp or zero3").show_default();
   add_job_flags(command, flags->job);
   command.add_footer(

@@ -15,7 +15,7 @@ namespace psring::cli {
 Command add_role(const Flags& command, net::Role role, bool by_agent) {
   auto options = std::make_shared<RoleOptions>();  // shared: the parser fills it in, the command reads it
   add_endpoint(command, options->endpoint);
-  command.add("--key", options->key_file, "key file of the job").require();
+  command.add("--key", options->key_file, "key file of the job").show_value("FILE").require();
   command.add("--rank", options->rank, "rank to ask for (the coordinator assigns a rank)");
   command.add("--bind", options->bind,
               "address, interface or network (CIDR) at which other processes reach this process (the address "

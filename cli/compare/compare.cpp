@@ -335,7 +335,7 @@ Command add_compare(const Flags& program) {
            "strategies to compare, separated by commas; pp:2:1f1b+zero1 is zero1 with --pipeline 2")
       .separate_by(',')
       .show_default();
-  command.add("--out", flags->out, "run folder (a new folder in runs/)");
+  command.add("--out", flags->out, "run folder (a new folder in runs/)").show_value("DIR");
   command.add("--runs", flags->runs, "runs of each row, in turns; the table shows medians and spread").show_default();
   command
       .add(
@@ -347,7 +347,7 @@ Command add_compare(const Flags& program) {
       .show_default();
   command.add("--listen", flags->listen, "ADDR:PORT of the coordinators; port 0: any free port")
       .show_default("127.0.0.1:0");
-  command.add("--key", flags->key, "key file of the jobs (on one host: a new key for each)");
+  command.add("--key", flags->key, "key file of the jobs (on one host: a new key for each)").show_value("FILE");
   add_same_build(command, flags->same_build);
   command.add_switch("--wide", flags->wide, "print all measurements of every process below the table");
   add_launcher_flag(command, flags->launcher);

@@ -147,10 +147,11 @@ Command add_doctor(const Flags& program) {
   command.add("--peer", flags->peer, "HOST:PORT of a doctor that listens: also measure the link to it");
   command.add("--listen", flags->listen,
               "ADDR:PORT to listen at (port 0: any free port): answer one doctor, and check nothing");
-  command.add("--key", flags->key, "key file, the same on both hosts");
+  command.add("--key", flags->key, "key file, the same on both hosts").show_value("FILE");
   command.add("--join-timeout", flags->join_timeout, "seconds to wait for the other doctor").show_default();
-  command.add("--json", flags->json, "also write the findings to this file");
-  command.add("--fit", flags->fit, "with --peer: also add the link's costs to this file of psring fit");
+  command.add("--json", flags->json, "also write the findings to this file").show_value("FILE");
+  command.add("--fit", flags->fit, "with --peer: also add the link's costs to this file of psring fit")
+      .show_value("FILE");
   add_config(command);
   command.add_footer(
       "Prints one line per check: ok, warn (jobs run, but slower, or not all of them) or FAIL; the name; the finding "

@@ -292,14 +292,17 @@ Command add_generate(const Flags& program) {
   const Flags command = program.add_command("generate", "let a trained GPT continue a text, or evaluate it on one");
   auto flags = std::make_shared<GenerateFlags>();  // shared: the parser fills it in, the command reads it
   command.add("--init", flags->model.file, "safetensors file of the weights: of a run, quantised, or a GPT-2")
+      .show_value("FILE")
       .require();
   command.add("--model", flags->model.model, "the model, if the file's folder and tensors do not tell");
   command.add("--weights", flags->model.weights, "round them on loading: f32, int8 or int4:group=64,scheme=affine");
   command.add("--prompt", flags->prompts, "text to continue; several make a batch").allow_empty();
-  command.add("--prompt-file", flags->prompt_file, "file with a prompt on each line");
+  command.add("--prompt-file", flags->prompt_file, "file with a prompt on each line").show_value("FILE");
   command.add("--prompt-tokens", flags->prompt_tokens, "prompt as token numbers, separated by commas");
-  command.add("--tokenizer", flags->tokenizer,
-              "folder with vocab.json and merges.txt, or tokenizer.json (bytes, or the one beside the weights)");
+  command
+      .add("--tokenizer", flags->tokenizer,
+           "folder with vocab.json and merges.txt, or tokenizer.json (bytes, or the one beside the weights)")
+      .show_value("FILE");
   command.add("--tokens", flags->generate.tokens, "new tokens of each prompt").show_default();
   command.add("--temperature", flags->generate.sampling.temperature, "0 takes the most probable token").show_default();
   command.add("--top-k", flags->generate.sampling.top_k, "draw from the K most probable tokens; 0: all").show_default();

@@ -18,10 +18,10 @@ Command add_quantize(const Flags& program) {
     std::string out;
   };
   auto flags = std::make_shared<QuantizeFlags>();  // shared: the parser fills it in, the command reads it
-  command.add("--init", flags->options.file, "safetensors file of the weights").require();
+  command.add("--init", flags->options.file, "safetensors file of the weights").show_value("FILE").require();
   command.add("--weights", flags->options.weights, "int8, or int4:group=64,scheme=symmetric|affine").require();
   command.add("--model", flags->options.model, "the model, if the file's folder and tensors do not tell");
-  command.add("--out", flags->out, "file to write").require();
+  command.add("--out", flags->out, "file to write").show_value("FILE").require();
   return [flags](const Invocation&) {
     const worker::Generator generator(flags->options);
     generator.save(flags->out);

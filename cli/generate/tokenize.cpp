@@ -112,10 +112,13 @@ int tokenize(const TokenizeFlags& flags) {
 Command add_tokenize(const Flags& program) {
   const Flags command = program.add_command("tokenize", "turn text into tokens for training, or learn a vocabulary");
   auto flags = std::make_shared<TokenizeFlags>();  // shared: the parser fills it in, the command reads it
-  command.add("FILE", flags->files, "texts; with --decode, files of tokens").require();
-  command.add("--tokenizer", flags->tokenizer,
-              "folder with vocab.json and merges.txt, or tokenizer.json; without, each byte is a token");
-  command.add("--out", flags->out, "file of 16-bit tokens to write; with --train, the folder; with --decode, the text");
+  command.add("FILE", flags->files, "texts; with --decode, files of tokens").show_value("FILE").require();
+  command
+      .add("--tokenizer", flags->tokenizer,
+           "folder with vocab.json and merges.txt, or tokenizer.json; without, each byte is a token")
+      .show_value("FILE");
+  command.add("--out", flags->out, "file of 16-bit tokens to write; with --train, the folder; with --decode, the text")
+      .show_value("FILE");
   command.add_switch("--train", flags->train,
                      "learn byte-pair merges from the texts, and write vocab.json, merges.txt");
   command.add("--vocab", flags->vocab, "with --train: number of tokens, with 256 bytes and <|endoftext|>");

@@ -80,7 +80,8 @@ Flag::Description Flag::describe() const {
           .value = option_->get_items_expected_max() == 0 ? "" : option_->get_type_name(),
           .default_text = option_->get_default_str(),
           .help = option_->get_description(),
-          .required = option_->get_required()};
+          .required = option_->get_required(),
+          .repeats = option_->get_positional() && option_->get_items_expected_max() > 1};
 }
 
 template <class Value>

@@ -46,6 +46,7 @@ class Flag {
     std::string default_text;
     std::string help;
     bool required = false;
+    bool repeats = false;  ///< a positional argument of several values
   };
   Description describe() const;
 

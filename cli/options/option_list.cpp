@@ -32,11 +32,8 @@ Json strategies_with(const App& app, Feature feature) {
 
 Json describe(const Flag& flag) {
   const Flag::Description described = flag.describe();
-  return {{"name", described.names},
-          {"value", described.value},
-          {"default", described.default_text},
-          {"help", described.help},
-          {"required", described.required}};
+  return {{"name", described.names}, {"value", described.value},       {"default", described.default_text},
+          {"help", described.help},  {"required", described.required}, {"repeats", described.repeats}};
 }
 
 /// The options of a job, by group, and the strategies that have the features which the options need.

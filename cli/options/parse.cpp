@@ -154,9 +154,11 @@ std::optional<int> parse(CLI::App& root, const std::vector<std::string>& words) 
 
 void add_config(const Flags& command) {
   // The file is read before the parser runs; the parser only has to know the option.
-  command.add_text(
-      kConfig, [](const std::string&) {},
-      "a file of KEY = VALUE lines with the same names; the command line takes precedence");
+  command
+      .add_text(
+          kConfig, [](const std::string&) {},
+          "a file of KEY = VALUE lines with the same names; the command line takes precedence")
+      .show_value("FILE");
 }
 
 void add_endpoint(const Flags& command, std::string& endpoint) {

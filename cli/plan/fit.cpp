@@ -111,11 +111,11 @@ int run(const FitFlags& flags, const App& app) {
 Command add_fit(const Flags& program) {
   const Flags command = program.add_command("fit", "measure this host's costs for psring plan");
   auto flags = std::make_shared<FitFlags>();  // shared: the parser fills it in, the command reads it
-  command.add("--out", flags->out, "file to write").show_default();
+  command.add("--out", flags->out, "file to write").show_value("FILE").show_default();
   command.add("--models", flags->models, "models whose layers are measured, separated by spaces")
       .show_default("six small ones");
   command.add("--peer", flags->peer, "HOST:PORT of a doctor that listens on another host: also measure the link to it");
-  command.add("--key", flags->key, "key file, the same on both hosts");
+  command.add("--key", flags->key, "key file, the same on both hosts").show_value("FILE");
   command.add("--join-timeout", flags->join_timeout, "seconds to wait for the other host").show_default();
   add_config(command);
   command.add_footer(

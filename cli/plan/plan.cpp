@@ -299,7 +299,7 @@ void add_cluster_flags(const Flags& command, PlanFlags& flags) {
       .show_default("that of --fit, if psring fit --peer measured it, else 10gbit,50us");
   command.add_switch("--one-machine", flags.one_machine,
                      "the hosts are containers or network namespaces of one machine, and share its processors");
-  command.add("--fit", flags.fit, "costs that psring fit has measured");
+  command.add("--fit", flags.fit, "costs that psring fit has measured").show_value("FILE");
   command
       .add("--tflops", flags.tflops,
            "10^12 operations that a worker computes in a second, or one rate for each type: f32=20,bf16=150; replaces "
@@ -314,11 +314,13 @@ void add_output_flags(const Flags& command, PlanFlags& flags) {
   command.add("--sweep", flags.sweep,
               "plan for several values, and print the best row of each: hosts=1..512 (doubling), or a list such as "
               "link-between=1gbit,10gbit; also workers-per-host, servers, bucket, global-batch and others");
-  command.add("--json", flags.json, "also write all rows to this file");
-  command.add("--html", flags.html,
-              "also write a page with curves and all rows to this file; without --sweep the "
-              "curves are over the number of hosts");
-  command.add("--out", flags.out, "write a row's options to this file, for psring train --config");
+  command.add("--json", flags.json, "also write all rows to this file").show_value("FILE");
+  command
+      .add("--html", flags.html,
+           "also write a page with curves and all rows to this file; without --sweep the "
+           "curves are over the number of hosts")
+      .show_value("FILE");
+  command.add("--out", flags.out, "write a row's options to this file, for psring train --config").show_value("FILE");
   command.add("--row", flags.row, "the row of --out").show_default();
   command.add("--lang", flags.lang, kLanguageHelp).show_default();
 }

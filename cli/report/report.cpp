@@ -32,8 +32,8 @@ int run_report(const ReportFlags& flags, const App& app) {
 Command add_report(const Flags& program) {
   const Flags command = program.add_command("report", "write a page with figures of runs and comparisons");
   auto flags = std::make_shared<ReportFlags>();  // shared: the parser fills it in, the command reads it
-  command.add("RUN", flags->runs, "folders of runs or comparisons").require();
-  command.add("--out", flags->out, "file to write (report.html in the folder; of several: here)");
+  command.add("RUN", flags->runs, "folders of runs or comparisons").show_value("DIR").require();
+  command.add("--out", flags->out, "file to write (report.html in the folder; of several: here)").show_value("FILE");
   command.add_footer("The page is one HTML file. It needs no network and no server.");
   return [flags](const Invocation& invocation) { return run_report(*flags, invocation.app); };
 }

@@ -144,8 +144,11 @@ Command add_step(const Flags& program) {
   command.add("--kills", flags->kills,
               "also record the runs in which each worker and each server is killed at this step, one at a time");
   command.add("--scene", flags->scenes, "show the scenes of these JSON files, separated by commas; simulate nothing")
+      .show_value("FILES")
       .separate_by(',');
-  command.add("--out", flags->out, "file to write: a page, or JSON if the name ends in .json").show_default();
+  command.add("--out", flags->out, "file to write: a page, or JSON if the name ends in .json")
+      .show_value("FILE")
+      .show_default();
   command.add_switch("--text", flags->text, "print every event, too");
   add_job_flags(command, flags->job);
   flags->sweep.emplace(command);

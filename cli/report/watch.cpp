@@ -65,7 +65,7 @@ int watch(const WatchFlags& flags, const App& app) {
 Command add_watch(const Flags& program) {
   const Flags command = program.add_command("watch", "serve a live view of a run, in progress or not, to a browser");
   auto flags = std::make_shared<WatchFlags>();  // shared: the parser fills it in, the command reads it
-  command.add("RUN", flags->run, "run folder").require();
+  command.add("RUN", flags->run, "run folder").show_value("DIR").require();
   command.add("--listen", flags->listen, "ADDR:PORT of the view; port 0: any free port").show_default();
   command.add("--endpoint-fd", flags->endpoint_fd).hide();
   command.add_footer("The view only reads the run folder. /metrics of the printed address has metrics for Prometheus.");

@@ -21,8 +21,8 @@ Command add_export(const Flags& program) {
     bool base = false;
   };
   auto flags = std::make_shared<ExportFlags>();  // shared: the parser fills it in, the command reads it
-  command.add("FROM", flags->from, "run folder, folder of checkpoints, or checkpoint").require();
-  command.add("FOLDER", flags->folder, "folder of the exports").require();
+  command.add("FROM", flags->from, "run folder, folder of checkpoints, or checkpoint").show_value("DIR").require();
+  command.add("FOLDER", flags->folder, "folder of the exports").show_value("DIR").require();
   command.add("--type", flags->type, "type of the values: f32, bf16, or int8 with a scale for each row").show_default();
   command.add_switch("--base", flags->base, "write all rows, although the folder has a base");
   command.add_footer(

@@ -45,7 +45,9 @@ Command add_rows(const Flags& program) {
     std::vector<std::string> keys;
   };
   auto flags = std::make_shared<RowsFlags>();  // shared: the parser fills it in, the command reads it
-  command.add("FROM", flags->from, "folder of exports (psring export), or a saved model's safetensors file").require();
+  command.add("FROM", flags->from, "folder of exports (psring export), or a saved model's safetensors file")
+      .show_value("FILE")
+      .require();
   command.add("--table", flags->table, "the table, if there are several");
   command.add("--key", flags->keys,
               "a key, in decimal or as 0x…; may be repeated. Without it the bytes of exports are checked, and rows "

@@ -138,17 +138,17 @@ int continue_requeued(const fs::path& wanted, const std::string& listen, Tasks& 
 Command add_resume(const Flags& program) {
   const Flags command = program.add_command("resume", "continue a run that ended before its last step");
   auto flags = std::make_shared<ResumeFlags>();  // shared: the parser fills it in, the command reads it
-  command.add("RUN", flags->run, "run folder; the options are read from its run.json").require();
+  command.add("RUN", flags->run, "run folder; the options are read from its run.json").show_value("DIR").require();
   command.add("--listen", flags->listen, "ADDR:PORT of the coordinator (as before)");
-  command.add("--key", flags->key, "key file of the job (as before)");
+  command.add("--key", flags->key, "key file of the job (as before)").show_value("FILE");
   const auto take_live = [flags](const std::string& text) {
     flags->live = text.empty() ? options::find("live")->alone : text;
   };
   command.add_text("--live", take_live, "show the run in a browser while it trains (as before)")
       .show_value("[ADDR:PORT]")
       .make_value_optional();
-  command.add("--tensorboard", flags->tensorboard,
-              "on or off: write the metrics in TensorBoard's format, too (as before)");
+  command.add("--tensorboard", flags->tensorboard, "on: write the metrics in TensorBoard's format, too (as before)")
+      .show_value("on|off");
   command.add_switch("--other-data", flags->other_data, options::at("other-data").help);
   add_task_flags(command, flags->tasks);
   return [flags](const Invocation& invocation) {

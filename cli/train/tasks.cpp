@@ -91,6 +91,7 @@ void add_task_flags(const Flags& command, TaskFlags& flags) {
   add_launcher_flag(command, flags.launcher);
   command
       .add("--meeting", flags.meeting, "folder that all hosts share, in which the tasks of a launcher find each other")
+      .show_value("DIR")
       .show_default(kMeetingFolder);
 }
 

@@ -306,14 +306,14 @@ Command add_train(const Flags& program) {
   const Flags command = program.add_command("train", "train a model: start all processes, wait for them, sum up");
   auto flags = std::make_shared<TrainFlags>();  // shared: the parser fills it in, the command reads it
   command.add("--strategy", flags->strategy, "strategy of training, such as single, ps, ddp or zero3").show_default();
-  command.add("--out", flags->out, "run folder (a new folder in runs/)");
+  command.add("--out", flags->out, "run folder (a new folder in runs/)").show_value("DIR");
   command.add("--nodes", flags->nodes, "number of hosts: this host, and the hosts whose agents connect")
       .show_default("1");
   command
       .add("--listen", flags->listen,
            "ADDR:PORT of the coordinator; port 0: any free port (with tasks on several hosts: an address of this host)")
       .show_default("127.0.0.1:0");
-  command.add("--key", flags->key, "key file of the job (on one host: a new key for this job)");
+  command.add("--key", flags->key, "key file of the job (on one host: a new key for this job)").show_value("FILE");
   add_task_flags(command, flags->tasks);
   command.add_switch("--requeue", flags->requeue,
                      "at SIGUSR1 save a checkpoint and let Slurm start the job again later, which continues the run");

@@ -33,7 +33,7 @@ _psring() {
       choice) mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur"); return ;;
       list) _psring_list "$words"; return ;;
       file) compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "$cur"); return ;;
-      text) return ;;
+      text) [[ $cur == -* ]] || return ;;  # a value may be left out
     esac
   fi
   if [[ $cur == -* ]]; then

@@ -22,7 +22,8 @@ def option_lines(option: Option):
     head = ", ".join(f"\\fB{escape(name)}\\fR" for name in names) or f"\\fI{escape(option.names[0])}\\fR"
     if option.takes_value:
         head += f" \\fI{escape(option.value)}\\fR"
-    text = option.help[:1].upper() + option.help[1:] if re.match(r"[a-z]+[ .,]", option.help) else option.help
+    # A comma follows the first value of a list, which is written as it is typed.
+    text = option.help[:1].upper() + option.help[1:] if re.match(r"[a-z]+[ .]", option.help) else option.help
     text = sentence(text) if text else ""
     if option.required:
         text += " Required."
@@ -55,7 +56,8 @@ def synopsis(command):
     words = [f"\\fB{escape(command.title)}\\fR"]
     for option in command.options:
         if option.is_positional:
-            words.append(f"\\fI{escape(option.names[0])}\\fR")
+            name = f"\\fI{escape(option.names[0])}\\fR{'...' if option.repeats else ''}"
+            words.append(name if option.required else f"[{name}]")
         elif option.required:
             words.append(f"\\fB{escape(option.names[-1])}\\fR \\fI{escape(option.value)}\\fR")
     return " ".join([*words, "[\\fIOPTION\\fR]..."])

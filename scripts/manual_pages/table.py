@@ -6,8 +6,7 @@ import os
 import re
 import subprocess
 
-# Values that no shell can complete. Every other value that is not a choice may be the name of a file.
-NUMBERS = {"UINT", "INT", "FLOAT", "N", "X", "SECONDS", "BYTES", "B1,B2", "RATE,DELAY", "MIN:MAX", "N|mixed:K"}
+FILES = {"FILE", "FILES", "DIR"}  # the values that a shell completes to names of files
 
 
 def load(program):
@@ -27,6 +26,7 @@ class Option:
     required: bool = False
     choices: tuple = ()
     needs: tuple = ()
+    repeats: bool = False  # a positional argument of several values
 
     @property
     def is_positional(self):
@@ -38,7 +38,7 @@ class Option:
 
     @property
     def takes_file(self):
-        return bool(self.value) and not self.choices and self.value.strip("[]") not in NUMBERS
+        return self.value in FILES
 
     @property
     def is_list(self):
@@ -103,7 +103,7 @@ def options_of(rows, known):
         names = tuple(row["name"].split(","))
         value = row["value"] if row["name"].startswith("-") else row["value"] or "TEXT"
         options.append(Option(names, value, row["default"], row["help"], row["required"],
-                              choices_of(names, value, known), tuple(row.get("needs", ()))))
+                              choices_of(names, value, known), tuple(row.get("needs", ())), row["repeats"]))
     return tuple(options)
 
 

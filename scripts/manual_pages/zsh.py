@@ -13,9 +13,11 @@ def spec(option):
     value = option.value.strip("[]").replace(":", "\\:")
     action = {"nothing": "", "text": f":{value}: ", "file": f":{value}:_files", "choice": f":{value}:({' '.join(option.choices)})",
               "list": f":{value}:_values -s , {value} {' '.join(option.choices)}"}[kind(option)]
+    if option.value.startswith("["):
+        action = ":" + action  # the value may be left out
     if option.is_positional:
-        many = "*" if option.names[0].endswith("...") else ""
-        return [quote(f"{many}:{option.names[0]}:_files")]
+        begin = "*:" if option.repeats else ":" if option.required else "::"
+        return [quote(f"{begin}{option.names[0]}:{'_files' if option.takes_file else ' '}")]
     others = f"({' '.join(option.names)})" if len(option.names) > 1 else ""
     return [quote(f"{others}{name}{'=' if option.takes_value and name.startswith('--') else ''}[{text}]{action}")
             for name in option.names]

@@ -66,6 +66,21 @@ class Manual(unittest.TestCase):
             for name in names:
                 self.assertIn(f"\\fB{name}\\fR" if program == "psring-bench" else f"\\fB{program}-{name}(1)\\fR", text)
 
+    def test_pages_write_values_as_they_are_typed(self):
+        cases = {
+            "psring report": r"\fBpsring report\fR \fIRUN\fR... [\fIOPTION\fR]...",
+            "psring tokenize": r"\fBpsring tokenize\fR \fIFILE\fR... [",
+            "psring check": r"\fBpsring check\fR [\fIEXERCISE\fR] [\fIFILE\fR] [",
+            "psring train": "\nsgd, momentum",
+        }
+        for title, text in cases.items():
+            self.assertIn(text, self.page_of(title).read_text())
+
+    def test_zsh_repeats_positional_arguments(self):
+        text = (self.share / "zsh" / "vendor-completions" / "_psring").read_text()
+        for spec in ("'*:RUN:_files'", "'*:FILE:_files'", "'::EXERCISE: '", "'::FILE:_files'"):
+            self.assertIn(spec, text)
+
     def test_no_page_is_left_over(self):
         pages = {self.page_of(title) for title in self.options}
         self.assertEqual(pages, set((self.share / "man" / "man1").iterdir()))
@@ -107,6 +122,11 @@ class Manual(unittest.TestCase):
             "psring coordinator --optimizer ada": {"adagrad", "adam", "adamw", "adamw-8bit"},
             "psring agent --key job": {"job.key"},
             "psring train --steps job": set(),
+            "psring train --launcher job": set(),
+            "psring train --transport job": set(),
+            "psring generate --tokenizer job": {"job.key"},
+            "psring resume run --tensorboard o": {"on", "off"},
+            "psring train --live --launch": {"--launcher"},
             "psring-bench push_pull --check job": {"job.key"},
             "/usr/bin/psring-server --key job": {"job.key"},
         }
