@@ -92,7 +92,7 @@ class Worker {
 /// The other worker processes, and the group of all workers.
 class Team {
  public:
-  Team(const RingTrainingOptions& options, std::size_t arena_bytes) : cluster_(folder_.path(), clock_) {
+  Team(const RingTrainingOptions& options, std::size_t arena_bytes) : cluster_(folder_.logs(), clock_) {
     const net::JobKey key = net::JobKey::load(folder_.key_file());
     links_.emplace(key, net::DataLinks::Options{.self = {worker(0), 0}, .way = net::Way::shm, .host_id = host_},
                    bytes_);

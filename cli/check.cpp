@@ -189,8 +189,7 @@ void copy_exercise(const Exercise& exercise, const fs::path& folder) {
   std::error_code error;
   if (fs::exists(folder, error))
     fail(ErrorKind::usage, "--start {}: it exists already; name a new folder", folder.string());
-  fs::create_directories(folder, error);
-  if (error) fail(ErrorKind::data, "{}: cannot create the folder: {}", folder.string(), error.message());
+  make_folder(folder);
   for (const view::SourceText& each : exercise_texts()) {
     const fs::path path(each.path);
     if (path.parent_path() != exercise.folder()) continue;

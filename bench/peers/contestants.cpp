@@ -246,7 +246,7 @@ Contestants::Contestants(const CollectivesOptions& options, const std::vector<Ps
     : options_(options),
       // A vector has at least one element per rank.
       max_bytes_(std::max(*std::max_element(options.sizes.begin(), options.sizes.end()), options.workers * 8)),
-      cluster_(folder_.path(), clock_) {
+      cluster_(folder_.logs(), clock_) {
   // Report all usage errors before anything is started.
   for (const std::string& peer : options.peers) peer_program(peer);
   start_psring(ways);
@@ -266,7 +266,7 @@ Contestants::~Contestants() {
 }
 
 Team& Contestants::add(const std::string& name) {
-  return teams_.emplace_back(name, options_.workers, cluster_, folder_.path(), clock_);
+  return teams_.emplace_back(name, options_.workers, cluster_, folder_.logs(), clock_);
 }
 
 void Contestants::start_psring(const std::vector<PsringWay>& ways) {

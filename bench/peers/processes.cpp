@@ -17,7 +17,7 @@ std::vector<std::string> own_command(const char* name,
 
 BenchFolder::BenchFolder() : folder_("psring-bench") { net::JobKey::generate().save(key_file()); }
 
-ServerProcesses::ServerProcesses() : cluster_(folder_.path(), clock_) {}
+ServerProcesses::ServerProcesses() : cluster_(folder_.logs(), clock_) {}
 
 ServerProcesses::~ServerProcesses() { cluster_.terminate_all(std::chrono::seconds(1)); }
 

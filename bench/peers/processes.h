@@ -24,6 +24,7 @@ class BenchFolder {
 
   const std::filesystem::path& path() const { return folder_.path(); }
   std::string key_file() const { return file("job.key"); }
+  std::string logs() const { return file("logs"); }
   std::string file(const std::string& name) const { return (path() / name).string(); }
 
  private:

@@ -112,8 +112,7 @@ std::size_t begin_next_part(const fs::path& folder) {
   std::size_t number = 0;
   while (fs::exists(folder / kParts / std::to_string(number), error)) ++number;
   const fs::path before = folder / kParts / std::to_string(number);
-  fs::create_directories(before, error);
-  if (error) fail(ErrorKind::data, "{}: cannot make the folder: {}", before.string(), error.message());
+  make_folder(before);
   for (const char* name :
        {"job-anew.json", "reports", "recoveries.jsonl", "memory.jsonl", "summary.json", "trace.json", "events", "live"})
     move_if_there(folder / name, before / name);

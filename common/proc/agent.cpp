@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 
 #include <psring/common/base/system/fd.h>
+#include <psring/common/base/system/file.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/proc/agent.h>
 #include <psring/common/proc/control/control_link.h>
@@ -15,6 +16,11 @@
 namespace psring {
 namespace {
 
+const std::filesystem::path& made(const std::filesystem::path& folder) {
+  make_folder(folder);
+  return folder;
+}
+
 class Agent {
  public:
   Agent(const AgentOptions& options, SignalWatch& signals, const Clock& clock)
@@ -22,7 +28,7 @@ class Agent {
         signals_(signals),
         clock_(clock),
         wake_(make_eventfd()),
-        cluster_(options.log_folder, clock, options.keep_logs),
+        cluster_(made(options.log_folder), clock, options.keep_logs),
         link_({.endpoint = options.endpoint,
                .role = net::Role::agent,
                .rank = options.rank,

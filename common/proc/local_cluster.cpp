@@ -92,7 +92,7 @@ LocalCluster::LocalCluster(std::filesystem::path log_folder, const Clock& clock,
     : log_folder_(std::move(log_folder)), clock_(clock), keep_logs_(keep_logs) {
   std::error_code error;
   own_path_ = std::filesystem::read_symlink(kSelf, error).string();
-  std::filesystem::create_directories(log_folder_, error);
+  std::filesystem::create_directory(log_folder_, error);
   if (error) fail(ErrorKind::data, "{}: cannot create the folder: {}", log_folder_.string(), error.message());
 }
 

@@ -60,9 +60,7 @@ std::uint64_t next_time(const fs::path& folder) {
 }
 
 fs::path file_in(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) fail(ErrorKind::data, "{}: cannot create the folder: {}", folder.string(), error.message());
+  make_folder(folder);
   std::array<char, 256> host{};
   if (::gethostname(host.data(), host.size() - 1) != 0 || host[0] == '\0') host = {"localhost"};
   return folder / fmt::format("{}{:010}.{}.{}.0", kPrefix, next_time(folder), host.data(), ::getpid());

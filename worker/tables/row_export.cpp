@@ -4,12 +4,12 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include <psring/common/base/clock.h>
+#include <psring/common/base/system/file.h>
 #include <psring/common/base/system/folder_lock.h>
 #include <psring/common/base/text/error.h>
 #include <psring/optim/checkpoint/checkpoint.h>
@@ -134,9 +134,7 @@ WrittenExport export_rows(const fs::path& checkpoint, const fs::path& folder, Ro
     if (tensor.width > 0) tables.push_back(tensor);
   if (tables.empty()) fail(ErrorKind::data, "{}: the checkpoint has no tables", checkpoint.string());
   std::ranges::sort(tables, {}, &optim::SavedTensor::name);
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) fail(ErrorKind::data, "{}: {}", folder.string(), error.message());
+  make_folder(folder);
   const FolderLock lock(folder.string(), Deadline(SystemClock().now()));
   if (lock.outcome() == FolderLock::Outcome::in_use)
     fail(ErrorKind::usage, "{}: another process exports into the folder", folder.string());

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <system_error>
 #include <utility>
@@ -101,6 +102,12 @@ Fd open_regular(const std::string& path) {
   Fd fd = open_input(path, status);
   if (!S_ISREG(status.st_mode)) fail(ErrorKind::data, "{}: is {}, not a regular file", path, kind_of(status));
   return fd;
+}
+
+void make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) fail(ErrorKind::data, "{}: cannot create the folder: {}", path, error.message());
 }
 
 bool is_missing(const std::string& path) {

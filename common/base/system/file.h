@@ -17,6 +17,9 @@ namespace psring {
 /// pipe, a device or a socket.
 Fd open_regular(const std::string& path);
 
+/// Makes a folder, and those above it, unless it exists. Throws data, naming it.
+void make_folder(const std::string& path);
+
 /// Returns whether there is no file of this name. A link to a missing file is missing; a file that may not be seen is
 /// not.
 bool is_missing(const std::string& path);

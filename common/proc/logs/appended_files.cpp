@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <psring/common/base/system/file.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/text.h>
 #include <psring/common/proc/logs/appended_files.h>
@@ -27,12 +28,6 @@ struct JournalLine {
 
 std::istream& operator>>(std::istream& in, JournalLine& entry) {
   return in >> entry.process >> entry.number >> entry.name >> entry.begin >> entry.bytes;
-}
-
-void make_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) fail(ErrorKind::data, "{}: cannot create the folder: {}", folder.string(), error.message());
 }
 
 }  // namespace

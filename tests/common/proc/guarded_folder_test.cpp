@@ -11,7 +11,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <psring/common/base/clock.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/proc/guarded_folder.h>
+#include <psring/common/proc/local_cluster.h>
 #include <psring/tests/support/temporary_folder.h>
 
 using namespace psring;
@@ -25,6 +28,13 @@ namespace {
   const GuardedFolder folder("guarded");
   const std::jthread writer([&] {
     for (int i = 0;; ++i) std::ofstream(folder.path() / std::to_string(i));
+  });
+  const std::jthread starter([&] {
+    const SystemClock clock;
+    while (true) try {
+        const LocalCluster cluster(folder.path() / "logs", clock);
+      } catch (const Error&) {  // the folder is gone
+      }
   });
   [[maybe_unused]] const ssize_t written = ::write(started, "", 1);
   for (;;) ::pause();

@@ -1,5 +1,6 @@
 #include <filesystem>
 
+#include <psring/common/base/system/file.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
 #include <psring/common/base/text/text.h>
@@ -199,9 +200,7 @@ Tokenizer Tokenizer::load(const std::string& path) {
 }
 
 void Tokenizer::save(const std::string& folder) const {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) fail(ErrorKind::data, "{}: cannot be made: {}", folder, error.message());
+  make_folder(folder);
   std::string vocab = "{";
   for (std::uint32_t id = 0; id < size(); ++id) {
     const std::string text = end_of_text_ == id ? std::string(kEndOfText) : printable(tokens_[id]);
