@@ -115,8 +115,9 @@ void print_other_model(const JobOptions& job) {
 /// Names the tables, and what an update of rows does not do that one of dense parameters does.
 void print_tables(const worker::TrainSetup& setup) {
   std::map<std::string, std::string> differences;
+  const optim::TableRules& rules = *setup.rows().rules;
   for (const TableLayout& table : setup.layout().tables) {
-    const optim::TableRule& own = setup.rows().rules->of(table.name);
+    const optim::TableRule& own = rules.of(table.name);
     out::print("table '{}': rows of {} elements, {} (lr {:g}); a row appears when it is first trained\n", table.name,
                table.width, own.rule->name(), own.lr);
     differences.emplace(own.rule->name(), own.rule->difference());
