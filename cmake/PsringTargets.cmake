@@ -146,8 +146,9 @@ set(PSRING_TEST_ISAS ${isas} CACHE STRING "Instruction sets that tests which com
 
 # psring_test(base/range_test LABELS unit LINKS psring::common): one ctest test, range_test, from base/range_test.cpp with
 # the shared main. KERNELS: it is repeated for each instruction set, because what it checks depends on how kernels round.
+# NOT_EMULATED: why a cross-built test is not run by an emulator.
 function(psring_test source)
-  cmake_parse_arguments(ARG "SERIAL;KERNELS" "" "LABELS;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL;KERNELS" "NOT_EMULATED" "LABELS;LINKS" ${ARGN})
   get_filename_component(name ${source} NAME)
   add_executable(${name} ${source}.cpp)
   target_link_libraries(${name} PRIVATE psring_flags psring_test_main ${ARG_LINKS})
@@ -158,7 +159,11 @@ function(psring_test source)
   if(ARG_KERNELS)
     set(kernels KERNELS)
   endif()
-  psring_add_test(${name} ${kernels} COMMAND ${name} LABELS ${ARG_LABELS})
+  set(command ${name})
+  if(CMAKE_CROSSCOMPILING AND ARG_NOT_EMULATED)
+    set(command ${CMAKE_COMMAND} -E echo "SKIPPED: ${ARG_NOT_EMULATED}")
+  endif()
+  psring_add_test(${name} ${kernels} COMMAND ${command} LABELS ${ARG_LABELS})
   if(ARG_SERIAL)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL ON)
   endif()
