@@ -65,7 +65,7 @@ class PsringRows final : public RowWay {
 
 Layout row_layout(const RowCase& which) {
   constexpr std::size_t kPieceBytes = std::size_t{256} << 10;  // as of a model's tables
-  constexpr std::size_t kMostPieces = 16;
+  constexpr std::size_t kMostPieces = 8;
   TableLayout table{
       .name = "rows", .width = which.width, .init = {}, .most_keys = which.lookups, .most_bags = which.lookups};
   table.pieces = std::clamp<std::size_t>(table.most_keys * table.row_bytes() / kPieceBytes, 1, kMostPieces);

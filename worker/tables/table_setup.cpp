@@ -20,7 +20,7 @@ namespace psring::worker {
 namespace {
 
 constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
-constexpr std::size_t kMostPieces = 16;
+constexpr std::size_t kMostPieces = 8;
 
 /// An option that a job with tables refuses.
 struct Refused {
