@@ -1,6 +1,7 @@
 """The container image of Containerfile: built from a base image without a network but Debian's packages, small, without root;
-and it trains. Compiling psring within the image takes many minutes: without PSRING_CONTAINER_BUILD=1 the image gets the programs
-that were built here, in place of those of its build stage."""
+and it trains. Compiling psring within the image takes many minutes: without PSRING_CONTAINER_BUILD=1 the image gets the
+programs that were built here, in place of those of its build stage. PSRING_CONTAINER_ARM64 names a folder with programs for
+arm64, of which an image for arm64 is made; QEMU runs it (scripts/other-systems container-arm64)."""
 
 import os
 import pathlib
@@ -15,6 +16,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 CACHE = BIN.parent / "container"
 LIMIT = 560
 MOST_MIB = 150  # of the whole image
+ARM64 = os.environ.get("PSRING_CONTAINER_ARM64")
+ARCHITECTURE = "arm64" if ARM64 else "amd64"
 
 
 class Container(ProgramTest):
@@ -39,13 +42,14 @@ class Container(ProgramTest):
 
     def base_image(self):
         """Debian 12, from its packages: it is kept in the build folder."""
-        archive = CACHE / "debian-12.tar"
+        archive = CACHE / f"debian-12-{ARCHITECTURE}.tar"
         if not archive.exists():
-            result = self.call("mmdebstrap", "--variant=minbase", "--mode=root", "bookworm", archive.with_suffix(".partial.tar"))
+            result = self.call("mmdebstrap", "--variant=minbase", "--mode=root", f"--architectures={ARCHITECTURE}", "bookworm",
+                               archive.with_suffix(".partial.tar"))
             if result.returncode != 0:
                 self.skipTest("SKIPPED: mmdebstrap cannot get Debian's packages")
             archive.with_suffix(".partial.tar").rename(archive)
-        container = self.buildah("from", "scratch")
+        container = self.buildah("from", "--arch", ARCHITECTURE, "scratch")
         self.buildah("add", "-q", container, archive, "/")
         self.buildah("commit", "-q", "--rm", container, "localhost/base")
 
@@ -53,23 +57,30 @@ class Container(ProgramTest):
         """Builds the image; the second stage alone if psring is not compiled in it."""
         text = (ROOT / "Containerfile").read_text()
         context = ROOT
-        if os.environ.get("PSRING_CONTAINER_BUILD") != "1":
+        if ARM64 or os.environ.get("PSRING_CONTAINER_BUILD") != "1":
             context = self.folder / "installed"
-            for part in ("cli", "view"):  # the programs, and the module of the live view; the rest is for developers
-                result = self.call("cmake", f"-DCMAKE_INSTALL_PREFIX={context / 'psring'}", "-DCMAKE_INSTALL_DO_STRIP=1", "-P",
-                                   BIN.parent / part / "cmake_install.cmake")
-                self.assertEqual(result.returncode, 0, result.stderr)
+            if ARM64:
+                shutil.copytree(ARM64, context / "psring", symlinks=True)
+            else:
+                self.install(context / "psring")
             begin, end = text.index("FROM ${BASE} AS build"), text.index("FROM scratch")
             stage = re.search(r"rm -rf (/stage/usr/local/.*)\n", text)
             for pattern in stage[1].split():
                 for path in context.glob(pattern.replace("/stage/usr/local", "psring")):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
-            result = self.call(ROOT / "scripts" / "manual", "--bin", BIN, "--out", context / "psring")
-            self.assertEqual(result.returncode, 0, result.stderr)
             text = text[:begin] + text[end:].replace("COPY --from=build /stage/usr/local", "COPY psring")
         self.file("Containerfile", text.encode())
-        self.buildah("build", "-q", "--build-arg", "BASE=localhost/base", "-f", self.folder / "Containerfile", "-t",
-                     "localhost/psring", context)
+        self.buildah("build", "-q", "--arch", ARCHITECTURE, "--build-arg", "BASE=localhost/base",
+                     "-f", self.folder / "Containerfile", "-t", "localhost/psring", context)
+
+    def install(self, folder):
+        """Installs the programs that were built here."""
+        for part in ("cli", "view"):  # the programs, and the module of the live view; the rest is for developers
+            result = self.call("cmake", f"-DCMAKE_INSTALL_PREFIX={folder}", "-DCMAKE_INSTALL_DO_STRIP=1", "-P",
+                               BIN.parent / part / "cmake_install.cmake")
+            self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.call(ROOT / "scripts" / "manual", "--bin", BIN, "--out", folder)
+        self.assertEqual(result.returncode, 0, result.stderr)
 
     def check_read_only(self, mounted):
         """Any user trains in the image while its files cannot be written, as in `psring manifests`."""
@@ -92,9 +103,10 @@ class Container(ProgramTest):
     def test_image(self):
         self.base_image()
         self.image()
-        config = self.buildah("inspect", "--type", "image", "--format",
-                              "{{.OCIv1.Config.User}} {{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.WorkingDir}}", "localhost/psring")
-        self.assertEqual(config, "10001:10001 [psring] /runs")
+        fields = ("Architecture", "Config.User", "Config.Entrypoint", "Config.WorkingDir")
+        config = self.buildah("inspect", "--type", "image", "--format", " ".join(f"{{{{.OCIv1.{field}}}}}" for field in fields),
+                              "localhost/psring")
+        self.assertEqual(config, f"{ARCHITECTURE} 10001:10001 [psring] /runs")
         container = self.buildah("from", "localhost/psring")
         self.addCleanup(self.call, "buildah", *self.stores, "rm", container)
         mounted = pathlib.Path(self.buildah("mount", container))
@@ -108,11 +120,13 @@ class Container(ProgramTest):
         self.assertRegex(run("psring", "--version"), r"^psring \d")
         run("sh", "-c", "getent hosts localhost && test -d /runs && sleep 0")  # what the pods of psring manifests call
         self.check_read_only(mounted)
-        out = run("psring", "train", "--strategy", "ps", "--workers", 2, "--data", "synthetic", "--model", "mlp:16-16-4",
-                  "--global-batch", 12, "--steps", 20, "--seed", 3, "--out", "/runs/first")
-        self.assertIn("ps: 20 steps", out)
-        self.assert_done(self.train("--strategy", "ps", "--workers", 2, "--data", "synthetic", "--model", "mlp:16-16-4",
-                                    "--global-batch", 12, "--steps", 20, "--seed", 3, "--out", "here"))
+        job = ["--workers", 2, "--data", "synthetic", "--model", "mlp:16-16-4", "--global-batch", 12, "--steps", 20, "--seed", 3]
+        table = run("psring", "compare", "--strategies", "single,ddp,ps", *job, "--out", "/runs/compared")
+        self.assertEqual(len(re.findall(r"(?m)^(ddp|ps) .* = ", table)), 2, table)
+        if ARM64:
+            return  # an x86-64 rounds sums differently
+        self.assertIn("ps: 20 steps", run("psring", "train", "--strategy", "ps", *job, "--out", "/runs/first"))
+        self.assert_done(self.train("--strategy", "ps", *job, "--out", "here"))
         inside = (mounted / "runs" / "first" / "model.safetensors").read_bytes()
         self.assertEqual(inside, self.model("here"))
 
