@@ -107,6 +107,7 @@ class Tables:
     """
 
     MOST_KEYS = 65536
+    MOST_POSSIBLE_KEYS = 1 << 32
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -125,8 +126,8 @@ class Tables:
             raise UsageError(f"psring: table '{name}': init={init!r}: expected uniform:A, normal:A or constant:A")
         width = whole(f"table '{name}': width", width)
         most = self.MOST_KEYS if most_keys is None else whole(f"table '{name}': most_keys", most_keys)
-        if most < 1:
-            raise UsageError(f"psring: table '{name}': most_keys={most}: expected at least 1")
+        if not 1 <= most <= self.MOST_POSSIBLE_KEYS:
+            raise UsageError(f"psring: table '{name}': most_keys={most}: expected 1 to {self.MOST_POSSIBLE_KEYS}")
         options = _library.TableOptions(
             size=ctypes.sizeof(_library.TableOptions),
             name=name.encode(),

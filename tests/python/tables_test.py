@@ -310,6 +310,10 @@ def attached(_rank: int, _size: int) -> None:
         for _ in range(3):
             bag(key).sum().backward()
             update.zero_grad()  # drops it
+            late = bag(key).sum()
+            update.zero_grad()
+            late.backward()
+            update.zero_grad()  # drops it, too
             bag(key).sum().backward()
             update.step()
             schedule.step()
@@ -363,9 +367,9 @@ def bytes_of(rank: int, size: int, transport: str) -> None:
         tables.step()
     measured, predicted = tables.traffic()
     assert measured == predicted, (measured, predicted)
-    assert measured == psring._accounts.Moved(*(
-        sum(column) for column in zip(*(tables.step_bytes(a=count, b=count) for count in different))
-    ))
+    assert measured == psring._accounts.Moved(
+        *(sum(column) for column in zip(*(tables.step_bytes(a=count, b=count) for count in different)))
+    )
     assert tables.memory()["parameters"].peak > 0
     tables.job.barrier()
     total = sum(bag(torch.arange(300).view(1, -1)).sum() for bag in bags).detach()
@@ -476,6 +480,7 @@ def misuse(_rank: int, _size: int) -> dict[str, str]:
         "init": line_of(lambda: tables.EmbeddingBag("init", 2, init="uniform")),
         "dtype": line_of(lambda: tables.EmbeddingBag("half", 2, dtype=torch.float16)),
         "most keys of 0": line_of(lambda: tables.EmbeddingBag("none", 2, most_keys=0)),
+        "most keys of 2^64": line_of(lambda: tables.EmbeddingBag("many", 2, most_keys=2**64)),
         "mode": line_of(lambda: tables.EmbeddingBag("mode", 2, mode="min")),
         "the name of a refused table": line_of(lambda: tables.EmbeddingBag("mode", 2, mode="sum")),
         "no rate": line_of(tables.step),
@@ -489,6 +494,10 @@ def misuse(_rank: int, _size: int) -> dict[str, str]:
         "offsets beside padding": line_of(lambda: padded(torch.tensor([1, 2]), torch.tensor([0, -1]))),
         "last offset": line_of(lambda: last(torch.tensor([1, 2]), torch.tensor([0, 1]))),
         "weights": line_of(lambda: bag(torch.tensor([1]), torch.tensor([0]), torch.ones(2))),
+        "weights on a device": line_of(lambda: bag(key[0], key[0] - key[0], torch.ones(1, device="meta"))),
+        "an option twice": line_of(lambda: make(optimizer="adam:beta1=0.9,beta1=0.8")),
+        "a rate in the rule": line_of(lambda: make(optimizer="sgd:lr=1")),
+        "an option out of range": line_of(lambda: make(optimizer="adam:beta1=1.5")),
         "a trace": line_of(lambda: torch.jit.trace(bag, key)),
         "a script": line_of(lambda: torch.jit.script(nn.Sequential(bag))),
         "keys of a batch": line_of(lambda: bag(torch.arange(5).view(1, 5))),
@@ -563,6 +572,11 @@ EXPECTED = {
     "first offset": "offsets ascend from 0",
     "offsets beside padding": "offsets ascend from 0",
     "last offset": "the last offset is the number of keys",
+    "weights on a device": "per_sample_weights: expected a tensor on the CPU",
+    "an option twice": "beta1 stands twice",
+    "a rate in the rule": "the learning rate is that of Tables(lr=)",
+    "an option out of range": "expected a number of at least 0, below 1",
+    "most keys of 2^64": "expected 1 to 4294967296",
     "a trace": "table 'bag': a trace",
     "a script": "table 'bag': torch.jit.script has no rows",
     "weights": "per_sample_weights",

@@ -49,10 +49,7 @@ class ServedEmbedding(nn.Module):
         return flat
 
     def _rows(self, keys: torch.Tensor) -> Rows:
-        rows = self.tables.rows(self.table, keys)
-        if torch.is_grad_enabled() and not self.frozen:
-            self.tables.has_gradients()
-        return rows
+        return self.tables.rows(self.table, keys)
 
     def _anchor(self) -> torch.Tensor:
         """Makes the outcome of a function require a gradient, although rows are no tensor that autograd knows."""
@@ -154,7 +151,7 @@ class EmbeddingBag(ServedEmbedding):
             if offsets is not None:
                 raise UsageError(f"psring: table '{name}': a matrix of keys has its bags in rows, and takes no offsets")
             return torch.arange(input.size(0)) * input.size(1)
-        if input.dim() != 1 or offsets is None or offsets.dim() != 1:
+        if input.dim() != 1 or not isinstance(offsets, torch.Tensor) or offsets.dim() != 1:
             raise UsageError(f"psring: table '{name}': expected a matrix of keys, or a vector of keys and a vector of offsets")
         begins = as_keys(f"offsets of '{name}'", offsets)
         if self.include_last_offset:
@@ -173,6 +170,8 @@ class EmbeddingBag(ServedEmbedding):
     def _weights(self, input: torch.Tensor, weights: torch.Tensor | None) -> torch.Tensor | None:
         if weights is None:
             return None
+        if not isinstance(weights, torch.Tensor) or weights.device.type != "cpu":
+            raise UsageError(f"psring: table '{self.table.name}': per_sample_weights: expected a tensor on the CPU")
         if self.mode != "sum" or weights.shape != input.shape:
             raise UsageError(
                 f"psring: table '{self.table.name}': per_sample_weights need mode='sum' and the shape of the keys, "

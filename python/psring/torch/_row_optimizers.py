@@ -50,8 +50,9 @@ class RowOptimizer(torch.optim.Optimizer):
         for key, value in options.items():
             if key not in _KEYS[rule]:
                 raise UsageError(f"psring: the rule {rule} of rows has no option {key!r}: it has {_KEYS[rule] or 'none'}")
-            if not _at_least_0(value):
-                raise UsageError(f"psring: {rule}: {key}={value!r}: expected a number of at least 0")
+            if not _at_least_0(value) or (key in ("beta1", "beta2") and value >= 1):
+                below = ", below 1" if key in ("beta1", "beta2") else ""
+                raise UsageError(f"psring: {rule}: {key}={value!r}: expected a number of at least 0{below}")
         if lr is not None and not _at_least_0(lr):
             raise UsageError(f"psring: {rule}: lr={lr!r}: expected a number of at least 0")
         self.spec = rule + "".join(f"{',' if i else ':'}{key}={value!r}" for i, (key, value) in enumerate(options.items()))
@@ -94,10 +95,13 @@ def row_optimizer(given: RowOptimizer | str, lr: float | None) -> RowOptimizer:
         return given
     if not isinstance(given, str):
         raise UsageError(f"psring: Tables: optimizer={given!r}: expected a name of {', '.join(_KEYS)}, or RowWiseAdagrad(lr)")
-    rule, _, rest = given.partition(":")
-    options = {}
-    for part in rest.split(",") if rest else ():
+    rule, colon, rest = given.partition(":")
+    options: dict[str, float] = {}
+    for part in rest.split(",") if colon else ():
         key, _, text = part.partition("=")
+        if key in options or key == "lr":
+            other = "the learning rate is that of Tables(lr=)" if key == "lr" else f"{key} stands twice"
+            raise UsageError(f"psring: Tables: optimizer={given!r}: {other}")
         try:
             options[key] = float(text)
         except ValueError:

@@ -67,7 +67,6 @@ class Tables:
         self._sizes: dict[str, int] = {}  # the rows of tables that stand for a matrix
         self._initial: dict[str, torch.Tensor] = {}  # first values, until the start
         self._prefetched: dict[str, list[tuple[int, torch.Tensor, Rows]]] = {}
-        self._added = False  # gradients, since the last step
         self._served.before_leaving = self._flush
 
     # --- tables ---
@@ -176,7 +175,6 @@ class Tables:
             raise UsageError("psring: the tables have no learning rate: give Tables(lr=), or attach(optimizer) for that one's")
         self._tables.wait()
         self._tables.end_step(lr)
-        self._added = False
         for waiting in self._prefetched.values():
             waiting[:] = [each for each in waiting if each[0] >= self.steps]
 
@@ -191,9 +189,8 @@ class Tables:
         return rates[0]
 
     def _drop(self) -> None:
-        if self._added:
+        if self._started and not self._closed:
             self._tables.drop()
-            self._added = False
 
     def prefetch(self, keys: Mapping[str, torch.Tensor] | None = None, **more: torch.Tensor) -> None:
         """Begins to pull the rows of the next step's keys, by table: they come as soon as all workers have ended this step.
@@ -216,10 +213,6 @@ class Tables:
         rows = fetch(table, keys, self.steps) if index is None else waiting.pop(index)[2]
         rows.wait()
         return rows
-
-    def has_gradients(self) -> None:
-        """A backward pass has added gradients."""
-        self._added = True
 
     # --- the user's side ---
 
@@ -293,12 +286,12 @@ class Tables:
                 )
             else:
                 continue
-            if values.dim() != 2 or values.shape != (keys.numel(), table.width):
+            if not isinstance(values, torch.Tensor) or values.dim() != 2 or values.shape != (keys.numel(), table.width):
                 raise UsageError(
                     f"psring: table '{name}' has rows of {table.width}: the state has {keys.numel()} keys, and values of shape "
-                    f"{tuple(values.shape)}"
+                    f"{tuple(getattr(values, 'shape', ()))}"
                 )
-            given[name] = keys, values.detach().to(torch.float32)
+            given[name] = keys, values.detach().to("cpu", torch.float32)
         self._initial = {name: rows for name, rows in self._initial.items() if name not in given}
         self._start()
         self._load(given)
