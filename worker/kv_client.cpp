@@ -78,7 +78,12 @@ void KvClient::push(std::span<const std::uint64_t> keys, std::span<const float> 
     fail(ErrorKind::usage, "KvClient: {} values for {} keys of {} each", values.size(), keys.size(), state_->width);
   wait();
   state_->tables().add(0, keys, values);
-  state_->tables().end_step(lr);
+  try {
+    state_->tables().end_step(lr);
+  } catch (const Error&) {
+    state_->tables().drop();  // a push that was refused leaves nothing for the next one
+    throw;
+  }
   ++state_->step;
 }
 

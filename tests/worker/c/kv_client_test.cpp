@@ -177,6 +177,12 @@ TEST_CASE("wrong calls of a KvClient are refused in one line") {
     CHECK_THAT(refused([&] { client.pull(keys, values); }), Catch::Contains("3 different keys"));
     CHECK_THAT(refused([&] { client.pull(std::vector<std::uint64_t>{1}, values); }), Catch::Contains("room for 6"));
     CHECK_THAT(refused([&] { client.push({}, {}, -1); }), Catch::Contains("learning rate -1"));
+    const std::vector<std::uint64_t> one{1};
+    std::vector<float> pulled(kWidth);
+    CHECK_THAT(refused([&] { client.push(one, std::vector<float>{5, 5}, -1); }), Catch::Contains("learning rate -1"));
+    client.push(one, std::vector<float>{1, 1});
+    client.pull(one, pulled);
+    CHECK(pulled == std::vector<float>{1, 1});  // without what was refused
   };
   CHECK(run(job_with("sum", 1), body, {.width = kWidth, .most_keys = 2}) == "");
   const psring::RoleOptions nowhere{.endpoint = "127.0.0.1:1", .key_file = "none"};
