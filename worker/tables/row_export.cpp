@@ -140,7 +140,8 @@ WrittenExport export_rows(const fs::path& checkpoint, const fs::path& folder, Ro
     fail(ErrorKind::usage, "{}: another process exports into the folder", folder.string());
 
   const std::vector<Export> chain = base ? all_exports_in(folder) : exports_in(folder);
-  if (!chain.empty() && saved.step() <= chain.back().step)
+  const bool replaces = base && !chain.empty() && saved.step() == chain.back().step && !chain.back().follows.empty();
+  if (!chain.empty() && saved.step() <= chain.back().step && !replaces)
     fail(ErrorKind::data, "{}: step {} is not after step {} of {}", checkpoint.string(), saved.step(),
          chain.back().step, chain.back().path.string());
   std::optional<SavedTables> before;

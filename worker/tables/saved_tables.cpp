@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 #include <ranges>
+#include <utility>
 
 #include <psring/common/base/text/error.h>
 #include <psring/optim/rows/row_hash.h>
@@ -53,7 +54,8 @@ std::vector<Export> all_exports_in(const fs::path& folder) {
   std::vector<Export> all;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder))
     if (const auto one = export_at(entry.path())) all.push_back(*one);
-  std::ranges::sort(all, {}, &Export::step);
+  // A base that replaces a delta of its step comes after it.
+  std::ranges::sort(all, {}, [](const Export& one) { return std::pair(one.step, one.follows.empty()); });
   return all;
 }
 
