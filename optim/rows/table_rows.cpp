@@ -208,24 +208,21 @@ void TableRows::update(const Update& update, std::span<const std::vector<RowGrad
 }
 
 void TableRows::sweep(std::uint64_t updates) {
-  std::vector<RowAge> rows;
-  rows.reserve(records_.size());
-  for (std::uint32_t row = 0; row < records_.used(); ++row)
-    if (const RecordHeader& header = records_.header(row); !records_.is_free(row))
-      rows.push_back({header.key, header.updates, header.last, row});
-  const auto group_of = [](const RowAge& row) { return bucket_of(row.key) / kCut; };
-  std::ranges::sort(rows, {}, &RowAge::key);
+  const std::vector<std::uint32_t> order = in_order();
+  const auto group_at = [&](std::size_t at) { return bucket_of(records_.header(order[at]).key) / kCut; };
   std::vector<std::uint64_t> left;
-  for (std::size_t begin = 0; begin < rows.size();) {
-    const std::size_t group = group_of(rows[begin]);
-    std::size_t end = begin;
-    while (end < rows.size() && group_of(rows[end]) == group) ++end;
-    const std::span<RowAge> own = std::span(rows).subspan(begin, end - begin);
-    for (const RowAge& row : own.first(choose_leaving(options_.rules, updates, group, own))) {
+  std::vector<RowAge> own;
+  for (std::size_t at = 0; at < order.size();) {
+    const std::size_t group = group_at(at);
+    own.clear();
+    for (; at < order.size() && group_at(at) == group; ++at) {
+      const RecordHeader& header = records_.header(order[at]);
+      own.push_back({header.key, header.updates, header.last, order[at]});
+    }
+    for (const RowAge& row : std::span(own).first(choose_leaving(options_.rules, updates, group, own))) {
       left.push_back(row.key);
       records_.remove(row.row);
     }
-    begin = end;
   }
   index_.erase(left);
   order_ = {};
