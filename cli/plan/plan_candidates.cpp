@@ -276,8 +276,7 @@ class RowChoices {
 class Candidates {
  public:
   Candidates(const PlanInput& input, const App& app, const std::string& text)
-      : input_(input),
-        word_(plan_word(text, input.job)),
+      : word_(plan_word(text, input.job)),
         kind_(
             worker::make_strategy_kind(app.worker_registries(), "--strategies", word_.strategy, model_of(input.job))) {
     for (const PlanChoice& choice : plan_choices(input.job, input.choose, input.mesh, *kind_, word_)) {
@@ -314,7 +313,6 @@ class Candidates {
       if (choice.options.contains(name)) refused_.try_emplace(name, reason);
   }
 
-  const PlanInput& input_;
   const MeshWord word_;
   const std::shared_ptr<const worker::StrategyKind> kind_;
   std::map<std::string, RowChoices> groups_;
