@@ -14,6 +14,7 @@
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
 #include <psring/common/base/text/spec.h>
+#include <psring/common/proc/options/check.h>
 #include <psring/optim/rows/table_rows.h>
 #include <psring/worker/exchange/tables/local_tables.h>
 #include <psring/worker/exchange/tables/table_batch.h>
@@ -120,6 +121,8 @@ double expected_keys(double rows, double exponent, double draws) {
 }
 
 int table_memory(const MemoryFlags& flags, const App& app) {
+  if (flags.job.contains("model"))
+    fail(ErrorKind::usage, "--table: means nothing with --model, whose tables are known");
   for (const auto& [name, text] : flags.job)
     if (!kTableOptions.contains(name)) fail(ErrorKind::usage, "--{}: means nothing with --table; give a --model", name);
   for (const auto& [given, name] : {std::pair(!flags.limit.empty(), "--limit"),
@@ -137,6 +140,7 @@ int table_memory(const MemoryFlags& flags, const App& app) {
   given.try_emplace("workers", "1");
   JobOptions job = options::job_of(given);
   job.servers = given.contains("servers") ? parse_positive("--servers", given["servers"]) : 1;
+  options::check_count("--servers", job.servers, options::kMostProcesses);
   const optim::TableRules rules(job, app.optimizers());
   const TableMemory memory = predict(flags, job, rules, size[0], static_cast<std::size_t>(size[1]), lookups);
   if (flags.json) {

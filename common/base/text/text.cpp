@@ -14,10 +14,11 @@ namespace {
 constexpr std::size_t kPieceBytes = std::size_t{1} << 16;
 constexpr std::size_t kMostLineBytes = std::size_t{1} << 30;
 
-/// Removes a byte-order mark from the beginning of a text.
+/// Removes a byte-order mark from the beginning of a text. Throws data if the beginning is not that of a text in UTF-8.
 void remove_mark(std::string& text, const std::string& source) {
   if (text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF"))
     fail(ErrorKind::data, "{}: is a text in UTF-16; save it as UTF-8", source);
+  if (text.starts_with("\x1F\x8B")) fail(ErrorKind::data, "{}: is compressed by gzip; unpack it", source);
   if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
 }
 
