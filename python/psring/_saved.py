@@ -60,10 +60,10 @@ class SavedTable:
 
     def __getitem__(self, keys: int | Iterable[int]) -> memoryview[float]:
         one = hasattr(keys, "__index__") and getattr(keys, "ndim", 0) == 0  # arrays have __index__, too
-        wanted: Iterable[int] = [keys.__index__()] if one else keys  # type: ignore[union-attr, assignment]
+        wanted = _keys_of([keys.__index__()] if one else keys)  # type: ignore[union-attr, arg-type]
         values, found = self.find(wanted)
         if not all(found):
-            raise KeyError(_keys_of(wanted)[found.index(0)])
+            raise KeyError(wanted[found.index(0)])
         return values.cast("B").cast("f") if one else values
 
 

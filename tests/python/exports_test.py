@@ -89,9 +89,10 @@ class RowsTest(unittest.TestCase):
         absent = 2**64 - 1
         values, found = table.find([self.keys[0], absent])
         self.assertEqual((list(found), values.tolist()[1]), ([1, 0], [0.0] * WIDTH))
-        with self.assertRaises(KeyError) as caught:
-            table[[self.keys[0], absent]]
-        self.assertEqual(caught.exception.args, (absent,))
+        for wanted in ([self.keys[0], absent], iter([self.keys[0], absent])):
+            with self.assertRaises(KeyError) as caught:
+                table[wanted]
+            self.assertEqual(caught.exception.args, (absent,))
         with self.assertRaises(KeyError):
             table[absent]
         self.assertEqual([len(part) for part in table.find([])], [0, 0])
