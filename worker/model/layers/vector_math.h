@@ -7,8 +7,9 @@
 
 // Loops with this attribute are compiled once per vector width; the widest that the processor supports is chosen when
 // the program starts. They contain only elementwise arithmetic with explicit fused operations, so that all clones give
-// the same bits.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+// the same bits. Programs that Clang 16 compiles with clones do not link.
+#if defined(__x86_64__) && defined(__GNUC__) && (!defined(__clang__) || __clang_major__ > 16) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define PSRING_WIDEST __attribute__((target_clones("avx512f", "default")))
 #else
 #define PSRING_WIDEST  // the resolvers of clones run before the sanitizers are initialised
