@@ -27,7 +27,8 @@ namespace {
 
 /// Up to this number of sockets, trying each of them is quicker than asking epoll which of them is readable.
 constexpr std::size_t kFewStreams = 4;
-constexpr Nanoseconds kLinger = std::chrono::seconds(1);
+constexpr Nanoseconds kLinger = std::chrono::seconds(1);  ///< without any byte that arrives
+constexpr Nanoseconds kLongestLinger = std::chrono::seconds(10);
 
 std::uint64_t random_mark() {
   std::uint64_t mark = 0;
@@ -261,15 +262,23 @@ class TcpChannelImpl final : public TcpChannel {
   }
 
   /// Waits until all bytes that were sent have reached the other ends' kernels. Closing a socket with unread bytes
-  /// makes TCP reset the connection, and the bytes in flight would be lost. No event reports acknowledgements, so this
-  /// function polls.
+  /// makes TCP reset the connection, and the bytes in flight would be lost. A busy host may take longer than kLinger
+  /// for all of them. No event reports acknowledgements, so this function polls.
   void linger() {
     constexpr std::chrono::milliseconds kPause{1};
-    const Moment deadline = SystemClock().now() + kLinger;
+    const auto unacknowledged = [this] {
+      std::size_t bytes = 0;
+      for (const auto& link : links_) bytes += link->unacknowledged_bytes();
+      return bytes;
+    };
+    const Moment begin = SystemClock().now();
+    Moment progress = begin;
+    std::size_t left = unacknowledged();
     const auto settled = [](const auto& link) { return link->settled(); };
     while (!std::all_of(links_.begin(), links_.end(), settled)) {
       const Moment now = SystemClock().now();
-      if (now >= deadline) return;
+      if (const std::size_t before = std::exchange(left, unacknowledged()); left != before) progress = now;
+      if (now >= progress + kLinger || now >= begin + kLongestLinger) return;
       pollfd item{epoll_.get(), POLLIN, 0};
       ::poll(&item, 1, kPause.count());
       look();

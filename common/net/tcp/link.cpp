@@ -76,8 +76,14 @@ bool TcpLink::hung_up() const {
 
 bool TcpLink::settled() const {
   return std::all_of(streams_.begin(), streams_.end(), [](const auto& stream) {
-    return stream->hung_up() || (!stream->unsent() && all_acknowledged(stream->socket()));
+    return stream->hung_up() || (!stream->unsent() && net::unacknowledged_bytes(stream->socket()) == 0);
   });
+}
+
+std::size_t TcpLink::unacknowledged_bytes() const {
+  std::size_t bytes = 0;
+  for (const auto& stream : streams_) bytes += net::unacknowledged_bytes(stream->socket());
+  return bytes;
 }
 
 void TcpLink::check_silence(Moment now, Nanoseconds silence) {

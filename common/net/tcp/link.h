@@ -50,6 +50,8 @@ class TcpLink {
   bool hung_up() const;
   /// Have all bytes reached the other end's kernel, or can they no longer?
   bool settled() const;
+  /// Returns the bytes that have left for the other end's kernel and have not reached it, as far as is known.
+  std::size_t unacknowledged_bytes() const;
   /// Gives the link up if the other end's TCP has not answered for `silence`, as far as calls have seen.
   void check_silence(Moment now, Nanoseconds silence);
 

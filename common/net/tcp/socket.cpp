@@ -165,9 +165,9 @@ bool unanswered(const Fd& socket) {
   return info.tcpi_retransmits > 0 || info.tcpi_probes > 1;
 }
 
-bool all_acknowledged(const Fd& socket) {
+std::size_t unacknowledged_bytes(const Fd& socket) {
   int left = 0;
-  return ::ioctl(socket.get(), SIOCOUTQ, &left) != 0 || left == 0;
+  return ::ioctl(socket.get(), SIOCOUTQ, &left) != 0 ? 0 : static_cast<std::size_t>(left);
 }
 
 }  // namespace psring::net

@@ -47,7 +47,7 @@ void limit_unsent(int socket);
 /// process that does not read still answers, through its kernel. (TCP_USER_TIMEOUT cannot tell the two cases apart: it
 /// would break a link whose other end computes for a long time.)
 bool unanswered(const Fd& socket);
-/// Has the other end's kernel acknowledged all bytes that were sent?
-bool all_acknowledged(const Fd& socket);
+/// Returns the bytes that were sent, and that the other end's kernel has not acknowledged.
+std::size_t unacknowledged_bytes(const Fd& socket);
 
 }  // namespace psring::net
