@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <chrono>
 #include <optional>
 
@@ -6,6 +5,7 @@
 #include <psring/bench/rows/row_way.h>
 #include <psring/common/device/buffer.h>
 #include <psring/worker/tables/row_client.h>
+#include <psring/worker/tables/table_setup.h>
 
 namespace psring::bench {
 namespace {
@@ -64,11 +64,9 @@ class PsringRows final : public RowWay {
 }  // namespace
 
 Layout row_layout(const RowCase& which) {
-  constexpr std::size_t kPieceBytes = std::size_t{256} << 10;  // as of a model's tables
-  constexpr std::size_t kMostPieces = 8;
   TableLayout table{
       .name = "rows", .width = which.width, .init = {}, .most_keys = which.lookups, .most_bags = which.lookups};
-  table.pieces = std::clamp<std::size_t>(table.most_keys * table.row_bytes() / kPieceBytes, 1, kMostPieces);
+  table.pieces = worker::table_pieces(table, 1);
   Layout layout;
   layout.tables.push_back(std::move(table));
   return layout;

@@ -19,9 +19,6 @@
 namespace psring::worker {
 namespace {
 
-constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
-constexpr std::size_t kMostPieces = 8;
-
 /// An option that a job with tables refuses.
 struct Refused {
   bool given;
@@ -236,6 +233,12 @@ Init parse_row_init(const std::string& flag, const std::string& text) {
        scale ? " >= 0" : "", text);
 }
 
+std::size_t table_pieces(const TableLayout& table, std::size_t owners) {
+  constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
+  constexpr std::size_t kMostPieces = 8;
+  return std::clamp<std::size_t>(table.most_keys * table.row_bytes() / owners / kPieceBytes, 1, kMostPieces);
+}
+
 std::vector<TableLayout> table_layouts(const JobOptions& job, const Model& model, const Dataset& data,
                                        std::size_t owners) {
   if (model.tables.empty()) return {};
@@ -258,7 +261,7 @@ std::vector<TableLayout> table_layouts(const JobOptions& job, const Model& model
     const optim::RowRules rules = optim::row_rules(own);
     layout.pieces =
         rules.sweeps() || rules.admits() ? 1 :  // so that the order of updates and sweeps, and the memory, is known
-            std::clamp<std::size_t>(layout.most_keys * layout.row_bytes() / owners / kPieceBytes, 1, kMostPieces);
+            table_pieces(layout, owners);
     layouts.push_back(std::move(layout));
   }
   return layouts;

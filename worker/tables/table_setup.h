@@ -27,6 +27,9 @@ void check_program_tables(const JobOptions& job);
 /// Parses the initial values of rows: uniform:A, normal:A or constant:A. Throws usage, naming the flag.
 Init parse_row_init(const std::string& flag, const std::string& text);
 
+/// Returns the pieces into which an owner cuts its rows of a table, by the bytes of a worker's largest batch.
+std::size_t table_pieces(const TableLayout& table, std::size_t owners);
+
 /// The layouts of the model's tables, among `owners`. Throws usage, naming the flag.
 std::vector<TableLayout> table_layouts(const JobOptions& job, const Model& model, const Dataset& data,
                                        std::size_t owners);
