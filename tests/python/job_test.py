@@ -34,9 +34,7 @@ def run(function, size, *options, seconds=60):
     processes, pipes = [], []
     for rank in range(size):
         mine, theirs = _fork.Pipe()
-        process = _fork.Process(
-            target=_rank, args=(theirs, function, coordinator.endpoint, coordinator.key_file, rank)
-        )
+        process = _fork.Process(target=_rank, args=(theirs, function, coordinator.endpoint, coordinator.key_file, rank))
         process.start()
         theirs.close()
         processes.append(process)
@@ -110,6 +108,19 @@ class Jobs(unittest.TestCase):
                 expected.append((1 - rank, [1.0]))
             expected.append(float(size))
             self.assertEqual(left, expected)
+
+    def test_another_library(self):
+        """It is told apart from a fault of the program, which may do without psring."""
+        done = subprocess.run(
+            [sys.executable, "-B", "-c", "import psring"],
+            env={**os.environ, "PSRING_LIBRARY": "libm.so.6"},
+            capture_output=True,
+            text=True,
+        )
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(
+            done.stderr.splitlines()[-1], "^ImportError: psring: libm.so.6 is not the libpsring_c of this package: "
+        )
 
     def test_shared_memory(self):
         self.check(2)
