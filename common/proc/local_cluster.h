@@ -35,8 +35,8 @@ std::string message_of(const ProcessExit& exit);
 /// thread.
 class LocalCluster {
  public:
-  /// Logs are `log_folder`/<name>.log; the folder is created if missing, but not those above it: a temporary folder that
-  /// a signal has removed must not come back. `keep_logs`: existing logs are appended to.
+  /// Logs are `log_folder`/<name>.log; the folder is created if missing, but not those above it: a temporary folder
+  /// that a signal has removed must not come back. `keep_logs`: existing logs are appended to.
   LocalCluster(std::filesystem::path log_folder, const Clock& clock, bool keep_logs = false);
   /// Kills and reaps all processes.
   ~LocalCluster();
