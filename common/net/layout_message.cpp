@@ -315,14 +315,20 @@ std::string difference_of_units(const UnitLayout& a, const UnitLayout& b) {
   return "";
 }
 
+std::string difference_of_table(const TableLayout& a, const TableLayout& b) {
+  return first_of({if_different("is named", a.name, b.name), if_different("has rows of width", a.width, b.width),
+                   if_different("has rows of type", name_of(a.type), name_of(b.type)),
+                   if_different("has in a batch, at most, keys:", a.most_keys, b.most_keys),
+                   if_different("has in a batch, at most, bags:", a.most_bags, b.most_bags),
+                   if_different("is pulled ahead by steps:", a.lookahead, b.lookahead),
+                   a.init.kind == b.init.kind && a.init.a == b.init.a ? "" : "begins with other values",
+                   if_different("is cut into pieces:", a.pieces, b.pieces)});
+}
+
 std::string difference_of_tables(const Layout& a, const Layout& b) {
-  for (std::size_t t = 0; t < std::min(a.tables.size(), b.tables.size()); ++t) {
-    Writer own;
-    Writer other;
-    write_table(a.tables[t], own);
-    write_table(b.tables[t], other);
-    if (own.take() != other.take()) return fmt::format("another table '{}'", b.tables[t].name);
-  }
+  for (std::size_t t = 0; t < std::min(a.tables.size(), b.tables.size()); ++t)
+    if (const std::string text = difference_of_table(a.tables[t], b.tables[t]); !text.empty())
+      return fmt::format("table {} '{}' {}", t, b.tables[t].name, text);
   return "";
 }
 

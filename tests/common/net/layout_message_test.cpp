@@ -228,6 +228,21 @@ TEST_CASE("the first difference of two layouts is named") {
   CHECK(said([](LayoutMessage& m) { m.seed = 7; }) == fmt::format("seed 7, not {}", ~std::uint64_t{0}));
   CHECK(said([](LayoutMessage& m) { m.layout.units[0].tensors[0].spec.init.a = 1; }) ==
         "unit 0 'root' tensor 'wte' begins with other values");
+  const auto of_table = [](auto&& change) {
+    LayoutMessage tables = sample();
+    tables.layout.tables = {{.name = "words", .width = 16, .init = {}, .most_keys = 32, .most_bags = 8}};
+    LayoutMessage other = tables;
+    change(other.layout.tables[0]);
+    return difference(other, tables);
+  };
+  CHECK(of_table([](TableLayout& t) { t.name = "tags"; }) == "table 0 'words' is named tags, not words");
+  CHECK(of_table([](TableLayout& t) { t.width = 8; }) == "table 0 'words' has rows of width 8, not 16");
+  CHECK(of_table([](TableLayout& t) { t.type = DType::bf16; }) == "table 0 'words' has rows of type bf16, not f32");
+  CHECK(of_table([](TableLayout& t) { t.most_keys = 4; }) ==
+        "table 0 'words' has in a batch, at most, keys: 4, not 32");
+  CHECK(of_table([](TableLayout& t) { t.lookahead = 1; }) == "table 0 'words' is pulled ahead by steps: 1, not 0");
+  CHECK(of_table([](TableLayout& t) { t.init.a = 0.5; }) == "table 0 'words' begins with other values");
+  CHECK(of_table([](TableLayout& t) { t.pieces = 2; }) == "table 0 'words' is cut into pieces: 2, not 1");
   CHECK_FALSE(said([](LayoutMessage& m) {
                 m.layout.weights = CutWeights(std::vector<std::uint32_t>{1, 2, 3});
               }).empty());
