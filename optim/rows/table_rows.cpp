@@ -170,6 +170,13 @@ void TableRows::update(const Update& update, std::span<const std::vector<RowGrad
   std::vector<Cursor> cursors;
   const std::size_t travels = options_.codec == nullptr ? width : options_.codec->bytes(width);
   for (const auto& lists : workers) cursors.emplace_back(lists, travels, options_.codec);
+  if (old != nullptr) {  // at once: a vector that grows takes twice the memory that is booked
+    std::size_t most = 0;
+    for (const auto& lists : workers)
+      for (const RowGradients& list : lists) most += list.keys.size();
+    old->keys.reserve(most);
+    old->values.reserve(most * width);
+  }
   for (;;) {
     std::uint64_t least = 0;
     bool any = false;
