@@ -238,7 +238,7 @@ void set_recovery(JobOptions& job, const worker::StrategyKind& kind) {
   tables.emplace_back();  // those without options of their own
   for (const std::string& name : tables) {
     const JobOptions own = options::options_of_table(job, name);
-    const optim::RowRules rules = optim::row_rules(own);
+    const optim::RowRules rules = optim::row_rules(job, name);
     const auto flag = [&](const char* key, const std::string& value) {
       return name.empty() ? fmt::format("--table-{} {}", key, value)
                           : fmt::format("--table {}:{}={}", name, key, value);

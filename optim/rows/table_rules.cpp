@@ -35,4 +35,13 @@ RowRules row_rules(const JobOptions& job) {
   return parse_row_rules(job.table_admit, job.table_ttl, job.table_rows, job.table_sweep);
 }
 
+RowRules row_rules(const JobOptions& job, const std::string& table) {
+  row_rules(job);  // mistakes in what all tables have are not this one's
+  try {
+    return row_rules(options::options_of_table(job, table));
+  } catch (const Error& error) {
+    throw error.with_context("--table " + table);
+  }
+}
+
 }  // namespace psring::optim

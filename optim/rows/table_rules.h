@@ -53,4 +53,7 @@ class TableRules {
 /// Returns when keys get rows, and when rows leave, by the options that all tables without own ones have. Throws usage.
 RowRules row_rules(const JobOptions& job);
 
+/// The same of one table; an error in the options of its own names it.
+RowRules row_rules(const JobOptions& job, const std::string& table);
+
 }  // namespace psring::optim

@@ -76,6 +76,13 @@ TEST_CASE("options that tables do not have are refused by name") {
              Contains("--table words: --model dlrm:dense=4,features=5,dim=4,bottom=8-4,top=8-1 has the tables rows"));
   CHECK_THAT(refused([](JobOptions& job) { job.table = "rows:optimizer=lion"; }),
              Contains("--table rows: --table-optimizer: unknown name 'lion'"));
+  CHECK_THAT(refused([](JobOptions& job) { job.table = "rows:rows=10"; }),
+             Contains("--table rows: --table-rows 10: expected at least 4096"));
+  CHECK_THAT(refused([](JobOptions& job) {
+               job.table_rows = "10";
+               job.table = "rows:lr=0.1";
+             }),
+             !Contains("--table rows: ") && Contains("--table-rows 10: expected at least 4096"));
   CHECK_THAT(refused([](JobOptions& job) {
                job.table = "rows:admit=2";
                job.checkpoint_every = 1;

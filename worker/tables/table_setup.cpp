@@ -49,7 +49,7 @@ struct AnyTable {
   AnyTable(const JobOptions& job, const Model& model) {
     for (const TableSpec& table : model.tables) {
       const JobOptions own = options::options_of_table(job, table.name);
-      const optim::RowRules rules = optim::row_rules(own);
+      const optim::RowRules rules = optim::row_rules(job, table.name);
       sweeps = sweeps || rules.sweeps();
       if (!rules.admits()) continue;
       admits = own.table_admit == job.table_admit ? "--table-admit " + job.table_admit
@@ -258,7 +258,7 @@ std::vector<TableLayout> table_layouts(const JobOptions& job, const Model& model
                        .most_keys = batch * keys.most_keys(table),
                        .most_bags = batch * spec.features.size(),
                        .lookahead = job.table_lookahead};
-    const optim::RowRules rules = optim::row_rules(own);
+    const optim::RowRules rules = optim::row_rules(job, spec.name);
     layout.pieces =
         rules.sweeps() || rules.admits() ? 1 :  // so that the order of updates and sweeps, and the memory, is known
             table_pieces(layout, owners);
