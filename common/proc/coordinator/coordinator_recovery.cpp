@@ -36,7 +36,12 @@ bool Coordinator::symptom_is_open() const {
 /// if the job cannot continue; `text` may then say why.
 bool Coordinator::continue_without(Peer place, ErrorKind kind, std::string& text) {
   const RecoveryPlan& plan = plan_.recovery;
-  if (!plan.possible() || kind != ErrorKind::peer_lost) return false;
+  if (kind != ErrorKind::peer_lost) return false;
+  if (!plan.possible()) {
+    if (plan_.replicas && place.role == Role::server)
+      text += "; no follower or server may take its place without --max-restarts";
+    return false;
+  }
   if (place.role == Role::agent) return continue_without_host(place, text);
   if (phase_ >= Phase::finishing && is_role(place.role)) return finish_without(place);
   if (restarts_ == plan.max_restarts && !may_give_up({place})) {

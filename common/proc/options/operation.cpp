@@ -104,7 +104,9 @@ constexpr Option kFailures[] = {
      .exchange_only = true,
      .in_programs = InPrograms::yes},
     {.name = "replicas",
-     .help = "1: each server has a follower, which gets every update and takes the place of a lost server",
+     .help =
+         "1: each server has a follower, which gets every update and, with --max-restarts, takes the place of a lost "
+         "server",
      .field = &JobOptions::replicas,
      .check = AtMost{1, "0 or 1"},
      .needs = {{{Feature::servers, "has no servers"}}},

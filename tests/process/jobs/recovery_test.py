@@ -155,6 +155,10 @@ class Recovery(ProgramTest):
                             "--out", "run")
         self.assert_refused(result, 4, "worker 1 (", "was ended by signal 9 (Killed)", "--max-restarts 1: no more")
 
+    def test_followers_alone(self):
+        result = self.train(*JOB, *PS, "--replicas", 1, "--fault", "kill:server:0@step=100", "--out", "run")
+        self.assert_refused(result, 4, "server 0 (", "no follower or server may take its place without --max-restarts")
+
     def test_refused(self):
         for arguments, words in ((["--replicas", 2], ["--replicas: expected 0 or 1, got 2"]),
                                  (["--strategy", "ddp", "--replicas", 1], ["--replicas", "ddp"]),
