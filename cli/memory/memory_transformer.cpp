@@ -56,7 +56,9 @@ void check_flags(const MemoryFlags& flags) {
     const bool known = flags.inference ? name == "batch-size" : kTransformerOptions.contains(name);
     if (!known)
       fail(ErrorKind::usage, "--{}: means nothing {}", name,
-           flags.inference ? "with --inference" : "with --parameters; give a --model");
+           flags.inference   ? "with --inference"
+           : name == "model" ? "with --parameters"
+                             : "with --parameters; give a --model");
   }
 }
 

@@ -40,6 +40,17 @@ def _run_folder(out: str) -> str:
     return next(name for number in itertools.count(2) if not os.path.exists(name := f"{out}-{number}"))
 
 
+def _options_of(given: Sequence[str]) -> list[str]:
+    """The program's options, and those of the environment. Refuses those with which the coordinator would wait for processes
+    that a program does not start."""
+    options = [*given, *shlex.split(os.environ.get("PSRING_OPTIONS", ""))]
+    for option in options:
+        flag = option.partition("=")[0]
+        if flag in ("--replicas", "--nodes"):
+            raise UsageError(f"psring: {flag}: has no effect on a program that trains by itself")
+    return options
+
+
 class Coordinator:
     """A coordinator for `workers` workers: a process of its own, so that it outlives each worker and can name the one that
     was lost. It ends with the job. Its run folder is temporary unless `out` names one."""
@@ -55,6 +66,7 @@ class Coordinator:
         options: Sequence[str] = (),
         out: str | None = None,
     ) -> None:
+        words = _options_of(options)
         self._folder = Path(tempfile.mkdtemp(prefix="psring-"))
         self._own_key = key_file is None
         self.key_file = key_file or str(self._folder / "job.key")
@@ -70,8 +82,7 @@ class Coordinator:
             *("--key", self.key_file),
             *("--listen", listen),
             *("--out", _run_folder(out) if out else str(self._folder / "run")),
-            *options,
-            *shlex.split(os.environ.get("PSRING_OPTIONS", "")),
+            *words,
         ]
         log = self._folder / "errors"
         try:

@@ -45,10 +45,12 @@ class Rows:
 
     def add_pooled(self, bags: _library.Bags, gradients: int) -> None:
         """Adds the gradients of bags, at the address, to those of their rows."""
+        self.table.tables.refuse_closed()
         call("rows_add_pooled", self._handle, byref(bags), gradients)
 
     def add(self, gradients: int) -> None:
         """Adds a gradient to each of the different rows; those that are all zeros are left out."""
+        self.table.tables.refuse_closed()
         call("rows_add", self._handle, gradients)
 
 
@@ -113,6 +115,11 @@ class Tables:
         self.job = job
         self.step = 0
         self.all: dict[str, Table] = {}
+        self.closed = False  # the job was left
+
+    def refuse_closed(self) -> None:
+        if self.closed:
+            raise UsageError("psring: close() has left the servers, which own the rows: call the model, and train it, before")
 
     def open(
         self, name: str, width: int, *, bf16: bool = False, init: str = "uniform:0.05", most_keys: int | None = None

@@ -93,12 +93,13 @@ TEST_CASE("options that tables do not have are refused by name") {
                job.table_compress = "bf16";
              }),
              Contains("the gradient of a row of table 'rows' takes 8 bytes in this code, and 8 without"));
-  for (const char* consistency : {"bsp", "asp", "ssp:0"})
-    CHECK_THAT(refused([&](JobOptions& job) {
-                 job.consistency = consistency;
+  for (const auto& [consistency, flag] :
+       {std::pair("bsp", "--strategy ps"), {"asp", "--consistency asp"}, {"ssp:0", "--consistency ssp:0"}})
+    CHECK_THAT(refused([&, value = consistency](JobOptions& job) {
+                 job.consistency = value;
                  job.table_cache = 1024;
                }),
-               line(fmt::format("--table-cache 1024 with --table-consistency {}", consistency)));
+               line(fmt::format("--table-cache 1024 with {}", flag)));
   CHECK_THAT(refused([](JobOptions& job) {
                job.consistency = "ssp:2";
                job.table_cache = 1024;

@@ -186,6 +186,22 @@ def states(rank: int, _size: int) -> None:
     tables.close()
 
 
+def parts_of_states(_rank: int, _size: int) -> None:
+    """Rows that are not in a state keep their values, before the first pass as after it."""
+    for begun in (False, True):
+        tables = psring.torch.Tables(lr=0.1)
+        net: Any = nn.Sequential(nn.Embedding(6, 2, sparse=True))
+        expected = net[0].weight.detach().clone()
+        psring.torch.convert(net, tables)
+        if begun:
+            net(torch.tensor([0]))
+        expected[4] = 7
+        tables.load_state_dict({"0.keys": torch.tensor([4]), "0.values": torch.full((1, 2), 7.0)})
+        assert torch.equal(net(torch.arange(6)).detach(), expected)
+        assert torch.equal(net.state_dict()["0.weight"], expected)
+        tables.close()
+
+
 def line_of(call: Callable[[], Any]) -> str:
     try:
         call()
@@ -277,6 +293,9 @@ class Convert(unittest.TestCase):
 
     def test_states(self) -> None:
         run(states, 2, backend=None)
+
+    def test_parts_of_states(self) -> None:
+        run(parts_of_states, size=1, backend=None)
 
     def test_refused(self) -> None:
         lines = run(refused, 1, backend="psring")[0]

@@ -322,6 +322,45 @@ def attached(_rank: int, _size: int) -> None:
         tables.close()
 
 
+def own_optimizer(_rank: int, _size: int) -> None:
+    """The rule's own zero_grad, and a step with a closure."""
+    tables = psring.torch.Tables(lr=1.0)
+    bag = tables.EmbeddingBag("bag", 1, mode="sum", init="constant:0")
+    key = torch.tensor([[1]])
+
+    def closure() -> torch.Tensor:
+        tables.optimizer.zero_grad()
+        loss = bag(key).sum()
+        loss.backward()
+        return loss
+
+    bag(key).sum().backward()
+    assert float(tables.optimizer.step(closure)) == 0
+    with torch.no_grad():
+        assert float(bag(key)) == -1, float(bag(key))
+    tables.close()
+
+
+def changed(_rank: int, _size: int) -> None:
+    """What a backward pass needs was changed in place after the forward pass."""
+    tables = psring.torch.Tables(lr=1.0)
+    bag = tables.EmbeddingBag("bag", 2, mode="sum")
+    for what in ("weights", "offsets"):
+        for trained in (False, True):
+            keys, offsets = torch.tensor([1, 2, 2, 5]), torch.tensor([0, 2])
+            weights = torch.ones(4, requires_grad=trained)
+            out = bag(keys, offsets, weights)
+            keys.zero_()  # is not needed any more
+            with torch.no_grad():
+                {"weights": weights, "offsets": offsets}[what][1:] = 0
+            try:
+                out.sum().backward()
+                raise AssertionError(f"{what} were changed, and nothing was said")
+            except RuntimeError as error:
+                assert "modified by an inplace operation" in str(error), error
+    tables.close()
+
+
 def rules(_rank: int, _size: int) -> None:
     """rowwise-adagrad and ftrl, by their formulas in f64."""
     g = torch.tensor([0.5, -1.0, 2.0, 0.25])
@@ -455,6 +494,8 @@ def misuse(_rank: int, _size: int) -> dict[str, str]:
         "option of the job": line_of(lambda: make(options=("--compress", "int8")).EmbeddingBag("a", 1)),
         "consistency": line_of(lambda: make(options=("--consistency", "ssp:2")).EmbeddingBag("a", 1)),
     }
+    for options in WITHOUT_EFFECT:
+        lines[options] = line_of(lambda options=options: make(options=options.split()).EmbeddingBag("a", 1))  # type: ignore[misc]
     tables = make()
     net = nn.Sequential(nn.Embedding(4, 2, sparse=True), nn.Linear(2, 1))
     psring.torch.convert(net, tables)
@@ -501,6 +542,11 @@ def misuse(_rank: int, _size: int) -> dict[str, str]:
         "a trace": line_of(lambda: torch.jit.trace(bag, key)),
         "a script": line_of(lambda: torch.jit.script(nn.Sequential(bag))),
         "keys of a batch": line_of(lambda: bag(torch.arange(5).view(1, 5))),
+        "index ahead": line_of(lambda: tables.prefetch({"0": torch.tensor([4])})),
+        "index of a state": line_of(
+            lambda: tables.load_state_dict({"0.keys": torch.tensor([4]), "0.values": torch.ones(1, 2)}, strict=False)
+        ),
+        "height of a state": line_of(lambda: tables.load_state_dict({"0.weight": torch.ones(3, 2)}, strict=False)),
         "late table": line_of(lambda: tables.EmbeddingBag("late", 2)),
         "prefetch": line_of(lambda: tables.prefetch(other=key)),
         "attach": line_of(lambda: tables.attach(tables.optimizer)),
@@ -524,15 +570,46 @@ def misuse(_rank: int, _size: int) -> dict[str, str]:
     lines["attached before"] = line_of(lambda: psring.torch.ParameterServer(net, update))
     assert status_of_fork(lambda: bag(key), psring.UsageError) == 7
     update.step()
+    dense = net[1].weight.detach().clone()
+    net[1].weight.grad = torch.ones_like(dense)
+    update.param_groups[0]["momentum"] = 0.9
+    lines["rule of a later step"] = line_of(update.step)
+    update.param_groups[0]["momentum"] = 0
     out = bag(key)
     tables.close()
     assert out.numel() == 2
+    lines["gradient after the end"] = line_of(out.sum().backward)
     del out
     lines["closed"] = line_of(lambda: bag(key))
+    lines["step after the end"] = line_of(update.step)
+    lines["attach after the end"] = line_of(lambda: make_closed().attach(torch.optim.SGD([dense], lr=0.1)))
+    assert torch.equal(net[1].weight, dense)  # a refused step changes nothing
     return lines
 
 
+# Options of a job without an effect on a program with tables.
+WITHOUT_EFFECT = {
+    "--momentum 0.9": "--momentum 0.9 is refused: rows have --table-optimizer",
+    "--nesterov --momentum 0.9": "is refused: rows have --table-optimizer",
+    "--weight-decay 0.5": "--weight-decay 0.5 is refused: rows have --table-optimizer",
+    "--optimizer adam": "--optimizer adam is refused: rows have --table-optimizer",
+    "--lr 0.5": "--lr 0.5 is refused: rows have --table-optimizer",
+    "--clip-norm 0.5": "--clip-norm 0.5 is refused: rows have --table-optimizer",
+    "--remedy dc-asgd:lambda=0.5 --consistency asp": "--remedy dc-asgd:lambda=0.5 is refused",
+    "--replicas 1": "--replicas: has no effect",
+    "--nodes=2": "--nodes: has no effect",
+}
+
+
 EXPECTED = {
+    **WITHOUT_EFFECT,
+    "index ahead": "IndexError: psring: table '0' stands for a matrix of 4 rows: index 4 is out of range",
+    "index of a state": "IndexError: psring: table '0' stands for a matrix of 4 rows: index 4 is out of range",
+    "height of a state": "table '0' stands for a matrix of 4 rows: the state has a matrix of 3",
+    "rule of a later step": "no SGD with momentum=0.9 for rows",
+    "gradient after the end": "close() has left",
+    "step after the end": "close() has left",
+    "attach after the end": "close() has left",
     "rule": "no rule 'lamb'",
     "option of a rule": "no option 'eps'",
     "number of a rule": "eps=NUMBER",
@@ -599,6 +676,16 @@ EXPECTED = {
 }
 
 
+def make_closed() -> psring.torch.Tables:
+    tables = psring.torch.Tables()
+    tables.close()
+    return tables
+
+
+def asks_differ(rank: int, _size: int) -> None:
+    psring.torch.Tables(optimizer=["sgd", "adagrad"][rank], lr=0.1)
+
+
 def rates_differ(rank: int, _size: int) -> None:
     tables = psring.torch.Tables(lr=0.1 * (1 + rank))
     bag = tables.EmbeddingBag("bag", 2)
@@ -633,6 +720,12 @@ class Calls(unittest.TestCase):
     def test_rules(self) -> None:
         alone(rules)
 
+    def test_the_rule_as_an_optimizer(self) -> None:
+        alone(own_optimizer)
+
+    def test_changes_after_the_forward_pass(self) -> None:
+        alone(changed)
+
     def test_bytes(self) -> None:
         for transport in ("shm", "tcp"):
             with self.subTest(transport):
@@ -655,6 +748,11 @@ class Calls(unittest.TestCase):
 
 
 class Faults(unittest.TestCase):
+    def test_rules_that_differ(self) -> None:
+        for result in Ranks(asks_differ, 2, backend=None).results():
+            assert isinstance(result, Failed)
+            self.assertRegex(result.text, "rank 1 asks for .*optimizer=adagrad.*, rank 0 for .*optimizer=sgd")
+
     def test_rates_that_differ(self) -> None:
         for result in Ranks(rates_differ, 2, backend=None).results():
             assert isinstance(result, Failed)

@@ -17,8 +17,9 @@ void Bags::check(std::size_t rows) const {
     if (place < 0 || static_cast<std::size_t>(place) >= rows)
       fail(ErrorKind::usage, "a lookup of row {} of {}", place, rows);
   for (std::size_t bag = 0; bag < begins.size(); ++bag) {
-    const std::int64_t end = bag + 1 < begins.size() ? begins[bag + 1] : static_cast<std::int64_t>(places.size());
-    if (begins[bag] < 0 || begins[bag] > end || (bag == 0 && begins[bag] != 0))
+    const std::int64_t least = bag == 0 ? 0 : begins[bag - 1];
+    const std::int64_t most = bag == 0 ? 0 : static_cast<std::int64_t>(places.size());
+    if (begins[bag] < least || begins[bag] > most)
       fail(ErrorKind::usage, "bag {} begins at lookup {}; offsets ascend from 0 to the number of lookups, {}", bag,
            begins[bag], places.size());
   }

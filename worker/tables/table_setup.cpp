@@ -7,7 +7,10 @@
 
 #include <psring/common/base/consistency.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/proc/options/check.h>
 #include <psring/common/proc/options/one_table.h>
+#include <psring/common/proc/options/table.h>
+#include <psring/common/proc/options/values.h>
 #include <psring/optim/codec/compression.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/optim/optimizers.h>
@@ -68,6 +71,13 @@ std::string flag_of_losses(const JobOptions& job) {
                              : fmt::format("--max-restarts {}", job.max_restarts);
 }
 
+/// The option by which updates of rows wait for all workers, or do not.
+std::string flag_of_row_consistency(const JobOptions& job, const StrategyKind& strategy) {
+  if (job.consistency == strategy.consistency && job.table_consistency == strategy.table_consistency)
+    return "--strategy " + job.strategy;
+  return (job.table_consistency.empty() ? "--consistency " : "--table-consistency ") + job.row_consistency();
+}
+
 /// The most samples of one worker in a step, however many workers an elastic job has lost: servers keep the layout of
 /// tables over all membership epochs.
 std::size_t largest_batch(JobOptions job) {
@@ -84,23 +94,9 @@ void check_names(const JobOptions& job, const Model& model) {
 }
 
 void check_without_tables(const JobOptions& job) {
-  const JobOptions plain;
-  const auto refuse = [&](bool given, const std::string& flag) {
-    if (given) fail(ErrorKind::usage, "{}: --model {} has no table", flag, job.model);
-  };
-  refuse(job.table_optimizer != plain.table_optimizer, "--table-optimizer " + job.table_optimizer);
-  refuse(job.table_lr != plain.table_lr, fmt::format("--table-lr {}", job.table_lr.value_or(0)));
-  refuse(job.table_type != plain.table_type, "--table-type " + job.table_type);
-  refuse(job.table_init != plain.table_init, "--table-init " + job.table_init);
-  refuse(job.table_admit != plain.table_admit, "--table-admit " + job.table_admit);
-  refuse(job.table_ttl != plain.table_ttl, "--table-ttl " + job.table_ttl);
-  refuse(job.table_rows != plain.table_rows, "--table-rows " + job.table_rows);
-  refuse(job.table_sweep != plain.table_sweep, fmt::format("--table-sweep {}", job.table_sweep));
-  refuse(job.table_compress != plain.table_compress, "--table-compress " + job.table_compress);
-  refuse(job.table != plain.table, "--table " + job.table);
-  refuse(job.table_consistency != plain.table_consistency, "--table-consistency " + job.table_consistency);
-  refuse(job.table_lookahead != plain.table_lookahead, fmt::format("--table-lookahead {}", job.table_lookahead));
-  refuse(job.table_cache != plain.table_cache, fmt::format("--table-cache {}", job.table_cache));
+  for (const options::Option& option : options::table_options())
+    if (!options::has_default(job, option))
+      fail(ErrorKind::usage, "{}: --model {} has no table", options::flag_with_value(job, option, {}), job.model);
 }
 
 }  // namespace
@@ -115,6 +111,7 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
   const JobOptions plain;
   const bool each_push = parse_consistency(job.consistency).each_push_updates;
   const bool each_push_of_rows = parse_consistency(job.row_consistency()).each_push_updates;
+  const std::string consistency = flag_of_row_consistency(job, strategy);
   check_names(job, model);
   const AnyTable any(job, model);
   const std::string of_checkpoints =
@@ -136,12 +133,11 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
       {!each_push_of_rows && job.table_lookahead > 1, fmt::format("--table-lookahead {}", job.table_lookahead),
        "under bsp the rows of one step ahead are known"},
       {job.table_cache > 0 && !(parse_consistency(job.row_consistency()).bound.value_or(0) > 0 && each_push_of_rows),
-       fmt::format("--table-cache {} with --table-consistency {}", job.table_cache, job.row_consistency()),
-       "rows are kept for the K steps of ssp:K"},
+       fmt::format("--table-cache {} with {}", job.table_cache, consistency), "rows are kept for the K steps of ssp:K"},
       {job.table_cache > 0 && job.table_lookahead > 0,
        fmt::format("--table-cache {} with --table-lookahead {}", job.table_cache, job.table_lookahead),
        "rows that are on their way are not in the cache yet"},
-      {each_push_of_rows && (any.sweeps || !any.admits.empty()), "--table-consistency " + job.row_consistency(),
+      {each_push_of_rows && (any.sweeps || !any.admits.empty()), consistency,
        "--table-admit, --table-ttl and --table-rows count the steps of all workers"},
       {!any.sweeps && job.table_sweep != plain.table_sweep, fmt::format("--table-sweep {}", job.table_sweep),
        "no row leaves without --table-ttl or --table-rows"},
@@ -156,12 +152,11 @@ void check_tables(const JobOptions& job, const StrategyKind& strategy, const Mod
       {job.device == "cuda", "--device cuda", "rows are read on the host"},
       {job.tensor > 1, fmt::format("--tensor {}", job.tensor), "each worker reads whole rows"},
       {job.pipeline > 1, fmt::format("--pipeline {}", job.pipeline), "each worker reads whole rows"},
-      {(job.goes_on() || job.replicas > 0) && each_push_of_rows,
-       flag_of_losses(job) + " with --table-consistency " + job.row_consistency(),
+      {(job.goes_on() || job.replicas > 0) && each_push_of_rows, flag_of_losses(job) + " with " + consistency,
        "the job continues from one step of all workers"},
       {checkpoints && !any.admits.empty(), of_checkpoints + " with " + any.admits,
        "a checkpoint has no counters of keys without rows"},
-      {checkpoints && each_push_of_rows, of_checkpoints + " with --table-consistency " + job.row_consistency(),
+      {checkpoints && each_push_of_rows, of_checkpoints + " with " + consistency,
        "a checkpoint holds one step of all workers"},
       {!job.init.empty(), "--init", "rows begin with --table-init"},
       {job.compute != plain.compute, "--compute " + job.compute, "layers that only sleep read no rows"},
@@ -189,13 +184,13 @@ void check_program_tables(const JobOptions& job) {
       {!job.fault.empty(), "--fault", "a program's steps with rows are not repeated"},
       {job.optimizer_on == "worker", "--optimizer-on worker", "servers update rows"},
       {job.server_threads > 1, fmt::format("--server-threads {}", job.server_threads), "one thread updates rows"},
-      {job.clip_norm > 0, "--clip-norm", "gradients of rows are not clipped"},
-      {job.schedule != plain.schedule, "--schedule " + job.schedule,
-       "each step of a program has the program's learning rate"},
-      {job.optimizer != plain.optimizer, "--optimizer " + job.optimizer, "rows have --table-optimizer"},
-      {job.lr.has_value() && job.lr != plain.lr, "--lr", "each step of a program has the program's learning rate"},
+      {job.remedy != "none", "--remedy " + job.remedy, "servers remedy dense gradients alone"},
   };
   refuse(rows, "this program");
+  for (const options::Option& option : options::optimizer_options())
+    if (options::differs(job, plain, option))
+      fail(ErrorKind::usage, "this program has tables, and {} is refused: {}",
+           options::flag_with_value(job, option, {}), "rows have --table-optimizer, and the program's learning rate");
 }
 
 void check_cache(const JobOptions& job, std::span<const TableLayout> tables) {

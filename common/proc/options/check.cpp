@@ -79,21 +79,24 @@ void check_duration(std::string_view flag, double value, double least) {
     fail(ErrorKind::usage, "{}: expected seconds from {:g} to {:g}, got {:g}", flag, least, kYear, value);
 }
 
+bool differs(const JobOptions& job, const JobOptions& plain, const Option& option) {
+  return std::visit(
+      [&](const auto& member) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(member)>, std::monostate>)
+          return false;
+        else if constexpr (requires { (job.*member).has_value(); })
+          return (job.*member).has_value() && job.*member != plain.*member;
+        else
+          return job.*member != plain.*member;
+      },
+      option.field);
+}
+
 void check_in_programs(const JobOptions& job, const JobOptions& plain) {
   for (const Option* const option : recorded()) {
     const bool has_effect =
         option->in_programs == InPrograms::yes || (option->in_programs == InPrograms::with_servers && job.servers > 0);
-    const bool given = std::visit(
-        [&](const auto& member) {
-          if constexpr (std::is_same_v<std::decay_t<decltype(member)>, std::monostate>)
-            return false;
-          else if constexpr (requires { (job.*member).has_value(); })
-            return (job.*member).has_value() && job.*member != plain.*member;
-          else
-            return job.*member != plain.*member;
-        },
-        option->field);
-    if (given && !has_effect)
+    if (differs(job, plain, *option) && !has_effect)
       fail(ErrorKind::usage, "--{}: has no effect on a program that trains by itself{}", option->name,
            option->in_programs == InPrograms::with_servers ? ", without servers" : "");
   }

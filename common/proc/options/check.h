@@ -28,6 +28,9 @@ void check_f32(std::string_view flag, double value);
 /// arithmetic cannot hold.
 void check_duration(std::string_view flag, double value, double least);
 
+/// Has the job another value of the option than `plain`? An option without a value never differs.
+bool differs(const JobOptions& job, const JobOptions& plain, const Option& option);
+
 /// Throws usage, naming the flag, if an option of the job has another value than in `plain`, and no effect in a job
 /// whose workers are a user's programs.
 void check_in_programs(const JobOptions& job, const JobOptions& plain);

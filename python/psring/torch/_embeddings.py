@@ -37,15 +37,13 @@ class ServedEmbedding(nn.Module):
         return self
 
     def _keys(self, keys: torch.Tensor) -> torch.Tensor:
-        name, size = self.table.name, self.num_embeddings
+        name = self.table.name
         if torch.jit.is_tracing():
             raise UsageError(f"psring: table '{name}': a trace would keep the rows of this moment: call the module itself")
         if _is_exporting():
             raise UsageError(f"psring: table '{name}': torch.export has no rows, which are at servers: call the module itself")
         flat = as_keys(f"table '{name}'", keys)
-        if size is not None and flat.numel() > 0 and not 0 <= int(flat.min()) <= int(flat.max()) < size:
-            wrong = int(flat[(flat < 0) | (flat >= size)][0])
-            raise IndexError(f"psring: table '{name}' stands for a matrix of {size} rows: index {wrong} is out of range")
+        self.tables.check_indices(name, flat)
         return flat
 
     def _rows(self, keys: torch.Tensor) -> Rows:

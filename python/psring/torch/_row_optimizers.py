@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import torch
 
@@ -15,6 +15,13 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "adam": ("beta1", "beta2", "eps"),
     "ftrl": ("beta", "l1", "l2"),
 }
+
+
+class RowSteps(NamedTuple):
+    """What a rule does with the tables to which it belongs."""
+
+    end_step: Callable[[], None]
+    drop: Callable[[], None]
 
 
 class _Group(dict):  # type: ignore[type-arg]
@@ -56,7 +63,7 @@ class RowOptimizer(torch.optim.Optimizer):
         if lr is not None and not _at_least_0(lr):
             raise UsageError(f"psring: {rule}: lr={lr!r}: expected a number of at least 0")
         self.spec = rule + "".join(f"{',' if i else ':'}{key}={value!r}" for i, (key, value) in enumerate(options.items()))
-        self.end: Callable[[], None] | None = None  # of the tables to which it belongs
+        self.owner: RowSteps | None = None  # the tables to which it belongs
         super().__init__([torch.nn.Parameter(torch.empty(0))], {"lr": lr})
         self.param_groups = [_Group(group) for group in self.param_groups]
 
@@ -67,11 +74,23 @@ class RowOptimizer(torch.optim.Optimizer):
     def __repr__(self) -> str:
         return f"{type(self).__name__}('{self.spec}', lr={self.rate()})"
 
-    def step(self, closure: Any = None) -> None:
-        """Ends a step of the tables, as Tables.step does."""
-        if self.end is None:
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Ends a step of the tables, as Tables.step does. Calls the closure before, and returns its loss."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._owner().end_step()
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops the gradients of rows since the last step."""
+        self._owner().drop()
+
+    def _owner(self) -> RowSteps:
+        if self.owner is None:
             raise UsageError("psring: this rule of rows belongs to no Tables: give it to Tables(optimizer=)")
-        self.end()
+        return self.owner
 
     def rate(self) -> float | None:
         lr = self.param_groups[0].get("lr")
@@ -90,7 +109,7 @@ def row_optimizer(given: RowOptimizer | str, lr: float | None) -> RowOptimizer:
     if isinstance(given, RowOptimizer):
         if lr is not None:
             raise UsageError("psring: Tables: lr= is given twice: the optimizer has one")
-        if given.end is not None:
+        if given.owner is not None:
             raise UsageError("psring: Tables: the optimizer belongs to other tables")
         return given
     if not isinstance(given, str):
@@ -105,5 +124,5 @@ def row_optimizer(given: RowOptimizer | str, lr: float | None) -> RowOptimizer:
         try:
             options[key] = float(text)
         except ValueError:
-            raise UsageError(f"psring: Tables: optimizer={given!r}: expected {key}=NUMBER") from None
+            raise UsageError(f"psring: Tables: optimizer={given!r}: expected {key or 'KEY'}=NUMBER") from None
     return RowOptimizer(rule, lr, **options)

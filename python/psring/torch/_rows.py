@@ -70,6 +70,11 @@ class Lookups:
             mean=int(self.mean),
         )
 
+    def saved(self) -> list[torch.Tensor]:
+        """What a backward pass needs. PyTorch refuses it if one was changed in place, which may be the caller's own, and a
+        second backward pass."""
+        return [each.detach() for each in (self.places, self.begins, self.weights) if each is not None]
+
     def bag_of(self) -> torch.Tensor:
         """The bag of each lookup."""
         assert self.begins is not None
@@ -91,13 +96,13 @@ class _Pool(torch.autograd.Function):
         out = torch.empty((read.bags, rows.table.width), dtype=torch.float32, device="cpu")
         rows.pool(read.described(), out.data_ptr() or _NOWHERE)
         ctx.rows, ctx.trained = rows, trained
-        ctx.save_for_backward(read.places)  # so that a second backward pass is refused as for other functions
+        ctx.save_for_backward(*trained.saved())
         return out
 
     @staticmethod
     @once_differentiable  # type: ignore[misc]
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        (_places,) = ctx.saved_tensors
+        _ = ctx.saved_tensors
         gradient = gradient.to(torch.float32).contiguous()
         ctx.rows.add_pooled(ctx.trained.described(), gradient.data_ptr() or _NOWHERE)
         return None, None, None, None
@@ -109,11 +114,13 @@ class _Weigh(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, out: torch.Tensor, _weights: torch.Tensor, rows: Rows, read: Lookups) -> torch.Tensor:
         ctx.rows, ctx.read = rows, read
+        ctx.save_for_backward(*read.saved())
         return out.clone()
 
     @staticmethod
     @once_differentiable  # type: ignore[misc]
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        _ = ctx.saved_tensors
         of_weights = (gradient[ctx.read.bag_of()] * values_of(ctx.rows)[ctx.read.places]).sum(1)
         return gradient, of_weights, None, None
 

@@ -24,7 +24,7 @@ from ._farewells import StoredFarewells
 from .backend import announce, announced, world_failure
 
 _KEY = "psring/servers"
-_LOOK = 10.0  # seconds of silence of the coordinator, after which a worker looks whether the job has failed
+_LOOK = 5.0  # seconds of silence of the coordinator, after which a worker looks whether the job has failed
 _PATIENCE = 5.0  # seconds that a worker which handles an exception waits for the others
 
 # Each process keeps what rendezvous gave it, by environment. The stores of all jobs have one port: if rank 0's ended once a
@@ -56,8 +56,8 @@ def _failure(store: dist.Store, failed: str) -> str | None:
 
 
 @contextlib.contextmanager
-def _watching(coordinator: Coordinator | None) -> Iterator[None]:
-    """Inside, ends the coordinator if the job of the default group fails: a worker may have raised before it came here."""
+def _watching(coordinator: Coordinator | None, failure: Callable[[], str | None]) -> Iterator[None]:
+    """Inside, ends the coordinator if `failure` says why the job does not begin."""
     if coordinator is None:
         yield
         return
@@ -65,7 +65,7 @@ def _watching(coordinator: Coordinator | None) -> Iterator[None]:
 
     def watch() -> None:
         while not over.wait(0.5):
-            if world_failure() is not None:
+            if failure() is not None:
                 return coordinator.stop()
 
     thread = threading.Thread(target=watch, name="psring start", daemon=True)
@@ -115,7 +115,9 @@ class ServedJob:
         out: str | None,
         memory_bytes: int,
         timeout: float,
+        agreed: str = "",
     ) -> None:
+        """`agreed`: what the program asks for, which all workers have to ask for alike."""
         store, rank, size = _store(timeout)
         entry = f"{_KEY}/{ServedJob._made}"
         ServedJob._made += 1
@@ -139,29 +141,39 @@ class ServedJob:
                 self._abandon()
                 store.set(entry, f"error\n{error}")
                 raise
+            store.set(f"{entry}/agreed", agreed)
             announce(store, entry, self.coordinator)
         endpoint, key_file = announced(store, entry, rank)
         failed = f"{entry}/failed"
+        if rank != 0 and (first := store.get(f"{entry}/agreed").decode()) != agreed:
+            differs = f"rank {rank} asks for {agreed}, rank 0 for {first}"
+            store.set(f"{failed}/why", differs)
+            store.add(failed, 1)
+            raise UsageError(f"psring: {differs}")
         until = time.monotonic() + timeout
+
+        def failure() -> str | None:
+            """Why another worker has raised before it came here, or has given up."""
+            return line_of(world_failure()) or _failure(store, failed)
+
         try:
             while True:
                 left = max(until - time.monotonic(), 0.1)
                 try:
                     seconds = min(left, _LOOK)
-                    with _watching(self.coordinator):
+                    with _watching(self.coordinator, failure):
                         self.job = Job(endpoint, key_file, rank, join_timeout=seconds, memory_bytes=memory_bytes)
                     break
                 except Error as error:  # perhaps the coordinator has ended, because the job failed
-                    why = _failure(store, failed) if self.servers is None else None
-                    why = why or line_of(world_failure())
+                    why = failure()
                     if why is not None:
                         raise PeerLostError(f"psring: the job did not begin: {why}") from error
                     died = self.servers is not None and self.servers.death() is not None
                     if died or left <= _LOOK or not isinstance(error, TimeoutError):
                         raise
         except BaseException as error:
-            # Servers also end where the default group's job has failed: then that is the reason.
-            death = self.servers.death() if self.servers is not None and world_failure() is None else None
+            # Servers also end where another worker has failed: then that is the reason.
+            death = self.servers.death() if self.servers is not None and failure() is None else None
             if rank == 0:
                 store.set(f"{failed}/why", f"rank 0: {death or line_of(error)}")
                 store.add(failed, 1)

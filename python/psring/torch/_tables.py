@@ -14,7 +14,7 @@ from .._library import UsageError, whole
 from .._tables import Rows, Table
 from .._tables import Tables as Job
 from ._embeddings import Embedding, EmbeddingBag
-from ._row_optimizers import RowOptimizer, row_optimizer
+from ._row_optimizers import RowOptimizer, RowSteps, row_optimizer
 from ._rows import as_keys, fetch, places_of, values_of
 from ._served_job import ServedJob, servers_of
 from .backend import memory_bytes
@@ -50,10 +50,12 @@ class Tables:
     ) -> None:
         self._follows = optimizer is None and lr is None  # all that an attached optimizer does
         self.optimizer = row_optimizer("sgd" if optimizer is None else optimizer, lr)
-        self.optimizer.end = self._end_step
+        self.optimizer.owner = RowSteps(self._end_step, self._drop)
+        servers = servers_of(servers)
         self._served = ServedJob(
-            servers_of(servers),
+            servers,
             ["--table-optimizer", self.optimizer.spec, *options],
+            agreed=f"servers={servers}, optimizer={self.optimizer.spec}, options={list(options)}",
             strategy="ps",
             steps=1,
             out=out,
@@ -62,7 +64,7 @@ class Tables:
         )
         self.job = self._served.job
         self._tables = Job(self.job)
-        self._started = self._closed = False
+        self._started = False
         self._attached: torch.optim.Optimizer | None = None
         self._sizes: dict[str, int] = {}  # the rows of tables that stand for a matrix
         self._initial: dict[str, torch.Tensor] = {}  # first values, until the start
@@ -127,9 +129,15 @@ class Tables:
         """The number of rows of a table that `convert` has made of a matrix; None: any key is valid."""
         return self._sizes.get(name)
 
+    def check_indices(self, name: str, keys: torch.Tensor) -> None:
+        """Refuses keys that a table of a matrix has not, as the matrix would."""
+        size = self._sizes.get(name)
+        if size is not None and keys.numel() > 0 and not 0 <= int(keys.min()) <= int(keys.max()) < size:
+            wrong = int(keys[(keys < 0) | (keys >= size)][0])
+            raise IndexError(f"psring: table '{name}' stands for a matrix of {size} rows: index {wrong} is out of range")
+
     def _start(self) -> None:
-        if self._closed:
-            raise UsageError("psring: close() has left the servers, which own the rows: call the model before")
+        self._tables.refuse_closed()
         if not self.job.is_member():
             raise UsageError("psring: this process was forked from a worker, and is none: the tables belong to the worker")
         if self._started:
@@ -153,15 +161,24 @@ class Tables:
             raise UsageError(f"psring: attach({type(optimizer).__name__}): expected the optimizer of the other parameters")
         if self._attached is not None:
             raise UsageError("psring: the tables are attached to an optimizer already: one step of it ends theirs")
+        check = functools.partial(self._check_attached, optimizer)
+        check()
+        self._attached = optimizer
+        optimizer._psring_tables = True  # type: ignore[attr-defined]
+        optimizer.step = types.MethodType(  # type: ignore[method-assign]
+            _between(check, optimizer.step, self.step), optimizer
+        )
+        optimizer.zero_grad = types.MethodType(  # type: ignore[method-assign]
+            _between(None, optimizer.zero_grad, self._drop), optimizer
+        )
+
+    def _check_attached(self, optimizer: torch.optim.Optimizer) -> None:
+        """Refuses a step of which the rows could not be a part, before it updates anything: a scheduler, or the program, may
+        have changed the groups since the last one."""
+        self._tables.refuse_closed()
         if self._follows:
             _refuse_other_rule(optimizer)
         self._rate(optimizer)
-        self._attached = optimizer
-        optimizer._psring_tables = True  # type: ignore[attr-defined]
-        optimizer.step = types.MethodType(_after(optimizer.step, self.step), optimizer)  # type: ignore[method-assign]
-        optimizer.zero_grad = types.MethodType(  # type: ignore[method-assign]
-            _after(optimizer.zero_grad, self._drop), optimizer
-        )
 
     def step(self) -> None:
         """Ends a step: begins to push the gradients of rows, with the learning rate of this moment. A worker without a gradient
@@ -189,7 +206,7 @@ class Tables:
         return rates[0]
 
     def _drop(self) -> None:
-        if self._started and not self._closed:
+        if self._started and not self._tables.closed:
             self._tables.drop()
 
     def prefetch(self, keys: Mapping[str, torch.Tensor] | None = None, **more: torch.Tensor) -> None:
@@ -201,6 +218,7 @@ class Tables:
             if table is None:
                 raise UsageError(f"psring: prefetch: no table is named '{name}'")
             flat = as_keys(f"prefetch of '{name}'", each).clone()
+            self.check_indices(name, flat)
             waiting = self._prefetched.setdefault(name, [])
             waiting.append((self.steps + 1, flat, fetch(table, flat, self.steps + 1)))
 
@@ -286,13 +304,23 @@ class Tables:
                 )
             else:
                 continue
-            if not isinstance(values, torch.Tensor) or values.dim() != 2 or values.shape != (keys.numel(), table.width):
+            if not isinstance(values, torch.Tensor):
+                raise UsageError(f"psring: table '{name}': the state has a {type(values).__name__}: expected tensors")
+            if values.dim() != 2 or values.shape != (keys.numel(), table.width):
                 raise UsageError(
                     f"psring: table '{name}' has rows of {table.width}: the state has {keys.numel()} keys, and values of shape "
-                    f"{tuple(getattr(values, 'shape', ()))}"
+                    f"{tuple(values.shape)}"
                 )
+            size = self._sizes.get(name)
+            if size is not None and found == ["weight"] and size != len(values):
+                raise UsageError(
+                    f"psring: table '{name}' stands for a matrix of {size} rows: the state has a matrix of {len(values)}"
+                )
+            self.check_indices(name, keys)
             given[name] = keys, values.detach().to("cpu", torch.float32)
-        self._initial = {name: rows for name, rows in self._initial.items() if name not in given}
+        for name in given:
+            if f"{name}.weight" in state:  # all rows: the first ones need not be sent
+                self._initial.pop(name, None)
         self._start()
         self._load(given)
 
@@ -319,6 +347,8 @@ class Tables:
         gradient."""
         total = Moved(0, 0)
         for name, count in {**(different or {}), **more}.items():
+            if name not in self._tables.all:
+                raise UsageError(f"psring: step_bytes: no table is named '{name}'")
             row_bytes = self._tables.all[name].row_bytes
             total = total.plus(Moved(count * (16 + row_bytes), count * row_bytes))
         return total
@@ -334,7 +364,7 @@ class Tables:
 
     def close(self) -> None:
         """Leaves the job; all workers do. At the interpreter's end it happens by itself."""
-        self._closed = True
+        self._tables.closed = True
         self._served.close()
 
     def __deepcopy__(self, _memo: Any) -> Tables:
@@ -371,11 +401,13 @@ def _refuse_other_rule(optimizer: torch.optim.Optimizer) -> None:
         )
 
 
-def _after(own: Callable[..., Any], then: Callable[[], None]) -> Callable[..., Any]:
-    """A method of an optimizer that calls `then` after what it does."""
+def _between(before: Callable[[], None] | None, own: Callable[..., Any], then: Callable[[], None]) -> Callable[..., Any]:
+    """A method of an optimizer that calls `before` and `then` around what it does."""
 
     @functools.wraps(own)
     def method(_optimizer: Any, *arguments: Any, **keywords: Any) -> Any:
+        if before is not None:
+            before()
         result = own(*arguments, **keywords)
         then()
         return result

@@ -212,7 +212,7 @@ class Elastic(ProgramTest):
                 self.assert_refused(self.train(*JOB, *arguments, "--out", "run"), 2, *words)
         rows = [*ROWS, "--data", "criteo-like:samples=3k", "--global-batch", BATCH, "--steps", 9, "--elastic", "1:2", "--strategy"]
         for arguments, words in ((["hybrid", "--table-consistency", "asp"], "--elastic 1:2 with --table-consistency asp is refused"),
-                                 (["hybrid-async"], "--elastic 1:2 with --table-consistency asp is refused"),
+                                 (["hybrid-async"], "--elastic 1:2 with --strategy hybrid-async is refused"),
                                  (["hybrid", "--table-consistency", "ssp:1", "--table-cache", "1K"], "--elastic 1:2 with --table-consistency ssp:1 is refused"),
                                  (["ps-ssp", "--table-cache", "1K"], "--elastic 1:2: --consistency ssp"), (["hybrid-colocated"], "--elastic 1:2: --placement colocated")):
             with self.subTest(arguments=arguments):

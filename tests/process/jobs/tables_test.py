@@ -270,7 +270,7 @@ class Tables(ProgramTest):
             self.assertIn("has tables, and --", result.err, flags)
             self.assertEqual(len(result.err.splitlines()), 1, result.err)
         self.assert_refused(self.train("--strategy", "hybrid-async", "--workers", 2, *JOB, "--replicas", 1), 2,
-                            "--replicas 1 with --table-consistency asp is refused: ")
+                            "--replicas 1 with --strategy hybrid-async is refused: ")
         for flags, named in ((["--strategy", "zero1", "--placement", "standalone"], "of --strategy zero1"), (["--strategy", "ps", "--table-ttl", 4], None),
                              (["--strategy", "ps", "--table-admit", 2], None), (["--strategy", "hybrid", "--table-rows", 9000], None)):
             result = self.train(*flags, "--workers", 2, *JOB, "--replicas", 1)
