@@ -1,8 +1,6 @@
 #include <cstdio>
 #include <optional>
 
-#include <fmt/format.h>
-
 #include <psring/bench/collectives.h>
 #include <psring/bench/measure.h>
 #include <psring/bench/peers/contestants.h>

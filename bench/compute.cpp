@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/core.h>
 #include <oneapi/dnnl/dnnl.hpp>
 
 #include <psring/bench/compute.h>
 #include <psring/bench/model_step.h>
+#include <psring/common/base/median.h>
 #include <psring/common/base/rng.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/device/kernels.h>
@@ -20,7 +20,6 @@
 #include <psring/worker/model/flat_parameters.h>
 #include <psring/worker/model/graph.h>
 #include <psring/worker/model/host_network.h>
-#include <psring/worker/model/mlp.h>
 
 namespace psring::bench {
 namespace {
@@ -46,12 +45,10 @@ Seconds seconds_of(const std::function<void()>& work, std::size_t times) {
   return {(now(CLOCK_THREAD_CPUTIME_ID) - start.processor) / n, (now(CLOCK_MONOTONIC) - start.wall) / n};
 }
 
-double median(const std::vector<Seconds>& times, double Seconds::*figure) {
+double median_of(const std::vector<Seconds>& times, double Seconds::*figure) {
   std::vector<double> values;
-  values.reserve(times.size());
   for (const Seconds& time : times) values.push_back(time.*figure);
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  return median(std::move(values));
 }
 
 /// A matrix product that a step computes `count` times, run by oneDNN alone in several ways.
@@ -85,7 +82,7 @@ class Product {
   }
   double best_seconds(double Seconds::*figure) const {
     double best = INFINITY;
-    for (const auto& times : times_) best = std::min(best, median(times, figure));
+    for (const auto& times : times_) best = std::min(best, median_of(times, figure));
     return count_ * best;
   }
 
@@ -192,7 +189,7 @@ ComputeRates measure_compute(const worker::Model& model, std::size_t batch, std:
     sum.processor += product->best_seconds(&Seconds::processor);
     sum.wall += product->best_seconds(&Seconds::wall);
   }
-  const Seconds middle{median(times, &Seconds::processor), median(times, &Seconds::wall)};
+  const Seconds middle{median_of(times, &Seconds::processor), median_of(times, &Seconds::wall)};
   const auto [fastest, slowest] = std::minmax_element(
       times.begin(), times.end(), [](const Seconds& a, const Seconds& b) { return a.processor < b.processor; });
   return {.step = step.flops(batch) / middle.processor * 1e-9,

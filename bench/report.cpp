@@ -1,27 +1,22 @@
 #include <algorithm>
-#include <fstream>
 
 #include <fmt/format.h>
 #include <stdlib.h>
 
 #include <psring/bench/report.h>
+#include <psring/common/base/median.h>
 #include <psring/common/base/system/file.h>
 #include <psring/common/base/system/processors.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/device/processor.h>
 
 namespace psring::bench {
-namespace {
 
-double middle(std::vector<double> values) {
+double Samples::median() const {
   check(!values.empty(), "the median of nothing");
-  std::sort(values.begin(), values.end());
-  const std::size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+  return psring::median(values);
 }
 
-}  // namespace
-
-double Samples::median() const { return middle(values); }
 double Samples::least() const { return *std::min_element(values.begin(), values.end()); }
 double Samples::spread() const { return (*std::max_element(values.begin(), values.end()) - least()) / median(); }
 
@@ -29,20 +24,13 @@ double Samples::median_ratio(const Samples& other) const {
   check(values.size() == other.values.size(), "a ratio of other rounds");
   std::vector<double> ratios;
   for (std::size_t i = 0; i < values.size(); ++i) ratios.push_back(values[i] / other.values[i]);
-  return middle(ratios);
+  return psring::median(ratios);
 }
 
 std::string describe_machine() {
-  std::string model = "unknown processor";
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("model name")) continue;
-    model = line.substr(std::min(line.size(), line.find(':') + 2));
-    break;
-  }
   double load = 0;
   ::getloadavg(&load, 1);
-  return fmt::format("{}, {} cores, load average {:.1f} at the start", model, usable_processors(), load);
+  return fmt::format("{}, {} cores, load average {:.1f} at the start", processor_model(), usable_processors(), load);
 }
 
 std::string short_bytes(std::size_t bytes) {

@@ -15,7 +15,6 @@
 #include <psring/common/base/text/json.h>
 #include <psring/common/base/text/spec.h>
 #include <psring/common/net/host.h>
-#include <psring/ring/collectives.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/shm/world.h>
 #include <psring/worker/registries.h>

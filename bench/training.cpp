@@ -1,8 +1,6 @@
 #include <cstdio>
 #include <optional>
 
-#include <fmt/core.h>
-
 #include <psring/bench/compute.h>
 #include <psring/bench/exchange/psring_link.h>
 #include <psring/bench/peers/processes.h>

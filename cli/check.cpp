@@ -1,5 +1,4 @@
 // psring check: marks a solution of an exercise of docs/exercises.
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>

@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
 #include <psring/optim/loss_scaler.h>
 
 namespace psring::optim {
@@ -39,12 +39,11 @@ LossScaler LossScaler::dynamic() {
 LossScaler LossScaler::parse(const std::string& text, bool is_f16) {
   if (text == "off" || (text == "auto" && !is_f16)) return {};
   if (text == "dynamic" || text == "auto") return dynamic();
-  float scale = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), scale);
-  if (error != std::errc{} || end != text.data() + text.size() || !is_scale(scale))
+  const auto scale = read_number<float>(text);
+  if (!scale || !is_scale(*scale))
     fail(ErrorKind::usage, "--loss-scale: expected auto, dynamic, off, or a power of two from 2^-24 to 2^24, got '{}'",
          text);
-  return fixed(scale);
+  return fixed(*scale);
 }
 
 void LossScaler::finished(bool finite) {

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <span>
-#include <vector>
 
 #include <psring/ring/process_group.h>
 

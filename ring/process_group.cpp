@@ -2,8 +2,6 @@
 #include <utility>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include <psring/common/base/events/events.h>
 #include <psring/common/base/text/error.h>
 #include <psring/ring/process_group.h>

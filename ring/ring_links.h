@@ -1,9 +1,6 @@
 #pragma once
 
-#include <cstddef>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include <psring/common/base/byte_ledger.h>

@@ -4,7 +4,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 
 namespace psring {
 template <class T, class... Args>

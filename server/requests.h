@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstddef>
-#include <string>
-
 #include <psring/common/base/layout.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/net/frame.h>

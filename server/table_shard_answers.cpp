@@ -120,7 +120,7 @@ const std::vector<std::uint64_t>& TableShard::trained_keys(Piece& piece) {
 /// The first part of an answer: the rows that do not change until the version that was asked for. Before a sweep, which
 /// takes out rows that nobody trains, it has none.
 net::Outgoing TableShard::answer_early(const Table& table, Piece& piece, WaitingRows& pull) const {
-  std::vector<std::uint64_t> marks(net::mark_bytes(pull.keys.size()) / sizeof(std::uint64_t));
+  std::vector<std::uint8_t> sent_early(pull.keys.size());
   std::vector<std::uint64_t> early;
   const bool changes = piece.version < pull.asked.version;
   const bool sweeps = changes && table.rule->rows.due(piece.version + 1);
@@ -133,11 +133,12 @@ net::Outgoing TableShard::answer_early(const Table& table, Piece& piece, Waiting
     if (sweeps || (next != trained.end() && *next == key)) {
       pull.late.push_back(key);
     } else {
-      marks[i / 64] |= std::uint64_t{1} << i % 64;
+      sent_early[i] = 1;
       early.push_back(key);
     }
   }
   pull.ahead = false;
+  const net::Marks marks = net::marks_of(sent_early);
   pull.sent = marks.size() * sizeof(std::uint64_t);
   if (!marks.empty()) std::memcpy(pull.memory.data(), marks.data(), pull.sent);
   read_rows(table, piece, pull, early);

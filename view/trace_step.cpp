@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <psring/common/base/median.h>
 #include <psring/common/base/text/json.h>
 #include <psring/view/intervals.h>
 #include <psring/view/report_parts.h>
@@ -76,12 +77,6 @@ Steps read_steps(const std::filesystem::path& folder, WaitTimes& waits) {
   for (auto& [process, own] : steps) std::erase_if(own, [](const auto& step) { return !step.second.step; });
   std::erase_if(steps, [](const auto& worker) { return worker.second.empty(); });
   return steps;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
 
 Json times_of(const std::string& process, const std::map<std::uint64_t, StepTimes>& steps) {

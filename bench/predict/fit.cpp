@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <psring/bench/predict/fit.h>
+#include <psring/common/base/median.h>
 #include <psring/common/base/system/file.h>
 #include <psring/common/base/system/processors.h>
 #include <psring/common/base/text/error.h>
@@ -104,9 +105,8 @@ CostLine fit_line(std::span<const TimedSize> measured, const std::string& unit) 
     errors.push_back(std::abs(line.seconds(each.size, each.elements) / each.seconds - 1));
     line.most = std::max(line.most, each.size);
   }
-  std::sort(errors.begin(), errors.end());
-  line.median_error = errors[errors.size() / 2];
-  line.worst_error = errors.back();
+  line.median_error = median(errors);
+  line.worst_error = *std::ranges::max_element(errors);
   return line;
 }
 

@@ -6,6 +6,7 @@
 #include <psring/bench/model_step.h>
 #include <psring/bench/predict/fitted_costs.h>
 #include <psring/bench/predict/measure.h>
+#include <psring/common/base/median.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/spec.h>
 #include <psring/server/aggregator.h>
@@ -32,8 +33,6 @@ double time_of(const std::function<void()>& call) {
 
 }  // namespace
 
-double median_of(std::vector<double> values) { return quantile(values, 0.5); }
-
 double median_seconds(const std::function<void()>& call, Nanoseconds at_least) {
   const SystemClock clock;
   std::vector<double> times;
@@ -41,7 +40,7 @@ double median_seconds(const std::function<void()>& call, Nanoseconds at_least) {
   do {
     times.push_back(time_of(call));
   } while (clock.now() < end || times.size() < 3);
-  return median_of(std::move(times));
+  return median(std::move(times));
 }
 
 void measure_layers(const worker::Model& model, std::size_t batch, DType type, Measured& into, std::size_t threads) {
@@ -65,8 +64,8 @@ void measure_layers(const worker::Model& model, std::size_t batch, DType type, M
   const std::vector<worker::Shape> shapes = worker::activation_shapes(model, batch);
   for (std::size_t i = 0; i < step.layers(); ++i) {
     const auto [forward, backward] = passes_of(model, i, shapes, {.dx = i > 0}, type);
-    into[forward.line()].push_back({forward.flops, median_of(forward_s[i]), forward.elements});
-    into[backward.line()].push_back({backward.flops, median_of(backward_s[i]), backward.elements});
+    into[forward.line()].push_back({forward.flops, median(forward_s[i]), forward.elements});
+    into[backward.line()].push_back({backward.flops, median(backward_s[i]), backward.elements});
   }
 }
 
@@ -150,7 +149,7 @@ double measure_sleep() {
     clock.sleep_until(until);
     late.push_back(seconds(clock.now() - until));
   }
-  return median_of(std::move(late));
+  return median(std::move(late));
 }
 
 namespace {

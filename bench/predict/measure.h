@@ -14,8 +14,6 @@
 
 namespace psring::bench {
 
-/// The median of some values. REQUIRES: one value at least.
-double median_of(std::vector<double> values);
 /// The median time of a call, over calls that take at least `at_least` together.
 double median_seconds(const std::function<void()>& call, Nanoseconds at_least);
 

@@ -13,6 +13,7 @@
 #include <psring/bench/model_step.h>
 #include <psring/bench/predict/measure.h>
 #include <psring/common/base/byte_ledger.h>
+#include <psring/common/base/median.h>
 #include <psring/common/base/memory_ledger.h>
 #include <psring/common/base/system/run_delay.h>
 #include <psring/common/base/text/error.h>
@@ -241,7 +242,7 @@ double work_of_messages(const std::vector<std::unique_ptr<Star>>& stars, std::si
     for (std::future<std::uint64_t>& one : running) messages += one.get();
     round = (processor_seconds() - before) / static_cast<double>(std::max<std::uint64_t>(1, messages));
   }
-  return std::max(1e-7, median_of(std::move(rounds)));
+  return std::max(1e-7, median(std::move(rounds)));
 }
 
 /// `count`: of stars that exchange messages at the same time.

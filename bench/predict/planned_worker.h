@@ -2,7 +2,6 @@
 
 #include <functional>
 #include <memory>
-#include <span>
 
 #include <psring/bench/predict/planned_group.h>
 #include <psring/worker/exchange/servers/server_link.h>

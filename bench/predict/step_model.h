@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include <psring/bench/predict/workload.h>
 #include <psring/common/net/link_shaping.h>

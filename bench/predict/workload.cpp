@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <set>
 #include <typeinfo>
 #include <utility>

@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <charconv>
 #include <map>
 
 #include <psring/cli/check/answers.h>
+#include <psring/common/base/text/number.h>
 #include <psring/common/base/text/text.h>
 
 namespace psring::cli {
@@ -38,11 +38,9 @@ std::map<std::string, std::string> read_answers(const Submission& submission, co
 double Answer::number() const {
   std::string digits = text;
   std::erase_if(digits, [](char c) { return c == '_' || c == ','; });
-  double value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size())
-    refuse({"'{}' is '{}', which is no number", "'{}' 是 '{}'，不是数"}, name, digits);
-  return value;
+  const auto value = read_number<double>(digits);
+  if (!value) refuse({"'{}' is '{}', which is no number", "'{}' 是 '{}'，不是数"}, name, digits);
+  return *value;
 }
 
 std::vector<Check> answer_checks(const std::vector<Question>& questions) {

@@ -23,6 +23,7 @@
 #include <psring/common/base/system/file.h>
 #include <psring/common/base/system/standard_files.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
 
 namespace psring::cli {
 namespace {
@@ -50,10 +51,7 @@ std::set<pid_t> children() {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator("/proc", error)) {
     const std::string name = entry.path().filename().string();
-    pid_t pid = 0;
-    const auto [end, bad] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (bad == std::errc() && end == name.data() + name.size() && parent_of(entry.path()) == ::getpid())
-      found.insert(pid);
+    if (const auto pid = read_number<pid_t>(name); pid && parent_of(entry.path()) == ::getpid()) found.insert(*pid);
   }
   return found;
 }

@@ -6,7 +6,6 @@
 #include <system_error>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <psring/cli/cluster/kubernetes.h>

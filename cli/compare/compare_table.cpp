@@ -14,7 +14,7 @@ namespace {
 
 std::string staleness_line(const std::vector<StalenessSummary>& workers) {
   StalenessSummary all;
-  for (const StalenessSummary& worker : workers) all.add(worker);
+  for (const StalenessSummary& worker : workers) all.merge(worker);
   std::string text = fmt::format("; staleness {:.2f}, at most {}; lag at most {}", all.mean(), all.most, all.most_lag);
   if (all.dropped > 0) text = fmt::format("; {} of the gradients came too late", percent(all.dropped_share()));
   return text;

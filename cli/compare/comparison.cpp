@@ -5,6 +5,7 @@
 #include <map>
 
 #include <psring/cli/compare/comparison.h>
+#include <psring/common/base/median.h>
 #include <psring/common/base/system/file.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/names.h>
@@ -51,7 +52,7 @@ std::optional<double> median_of(const std::vector<std::optional<double>>& figure
     if (!figure) return std::nullopt;
     values.push_back(*figure);
   }
-  return values.empty() ? std::nullopt : std::optional(spread_of(std::move(values)).median);
+  return values.empty() ? std::nullopt : std::optional(median(std::move(values)));
 }
 
 std::optional<double> median_of_runs(const Row& row, std::optional<double> Summary::*figure) {
@@ -69,10 +70,8 @@ const char* to_string(Equality equality) {
 
 Spread spread_of(std::vector<double> values) {
   if (values.empty()) return {};
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  const double median = values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-  return {median, values.front(), values.back()};
+  const auto [least, most] = std::ranges::minmax(values);
+  return {median(std::move(values)), least, most};
 }
 
 Spread Row::spread(double Summary::*figure) const {

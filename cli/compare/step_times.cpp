@@ -2,6 +2,7 @@
 
 #include <psring/cli/compare/comparison.h>
 #include <psring/cli/compare/step_times.h>
+#include <psring/common/base/median.h>
 
 namespace psring::cli {
 namespace {
@@ -9,7 +10,7 @@ namespace {
 double median_of(const std::vector<WorkerTimes>& workers, double WorkerTimes::*figure) {
   std::vector<double> values;
   for (const WorkerTimes& worker : workers) values.push_back(worker.*figure);
-  return spread_of(std::move(values)).median;
+  return median(std::move(values));
 }
 
 }  // namespace
@@ -27,7 +28,7 @@ void add_worker_times(StepFigures& step, const std::vector<std::vector<WorkerTim
     workers.push_back({.busy_s = median_of(own, &WorkerTimes::busy_s),
                        .exposed_s = median_of(own, &WorkerTimes::exposed_s),
                        .delay_s = median_of(own, &WorkerTimes::delay_s),
-                       .run_delay = delays.empty() ? std::nullopt : std::optional(spread_of(delays).median)});
+                       .run_delay = delays.empty() ? std::nullopt : std::optional(median(delays))});
   }
   if (workers.empty()) return;
   const auto slowest = std::ranges::max_element(workers, {}, &WorkerTimes::busy_s);

@@ -10,6 +10,7 @@
 
 #include <psring/cli/doctor/doctor_link.h>
 #include <psring/common/base/byte_ledger.h>
+#include <psring/common/base/median.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/tcp/channel.h>
@@ -93,9 +94,7 @@ struct LinkEnd {
       }
       times.push_back(seconds(took));
     } while (times.size() < least || (times.size() < kMostRoundTrips && clock.now() < end));
-    const auto median = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::nth_element(times.begin(), median, times.end());
-    return *median;
+    return median(std::move(times));
   }
 
   /// Each answer permits two new requests, up to a bound, so that a slow link finishes in time and a fast link is kept

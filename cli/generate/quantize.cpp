@@ -3,8 +3,6 @@
 #include <memory>
 #include <string>
 
-#include <fmt/format.h>
-
 #include <psring/cli/commands.h>
 #include <psring/common/base/system/standard_files.h>
 #include <psring/worker/model/generate/generator.h>

@@ -5,8 +5,6 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include <psring/cli/commands.h>
 #include <psring/common/base/system/file.h>
 #include <psring/common/base/system/standard_files.h>

@@ -18,7 +18,6 @@
 #include <psring/optim/rows/table_rows.h>
 #include <psring/worker/exchange/tables/local_tables.h>
 #include <psring/worker/exchange/tables/table_batch.h>
-#include <psring/worker/predict_job.h>
 #include <psring/worker/tables/table_setup.h>
 
 namespace psring::cli {

@@ -1,8 +1,6 @@
 #include <sstream>
 #include <string>
 
-#include <fmt/format.h>
-
 #include <psring/cli/options/option_list.h>
 #include <psring/cli/plan/fitting.h>
 #include <psring/common/base/system/standard_files.h>

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -14,19 +13,13 @@
 #include <psring/cli/options/parse.h>
 #include <psring/cli/options/words.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
 #include <psring/common/proc/environment.h>
 
 namespace psring::cli {
 namespace {
 
 constexpr const char* kConfig = "--config";
-
-template <class Number>
-bool is_number(const std::string& text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} && end == text.data() + text.size();
-}
 
 /// Refuses numbers that the parser would take: -1 as a very large number, and "3.5 apples" as 3.5. Refuses an empty
 /// value or positional argument, too, unless it makes sense: a script's unset variable becomes "".
@@ -37,11 +30,11 @@ void check_values(CLI::App& command) {
       option->check([](const std::string& text) { return text.empty() ? "expected a value, got ''" : ""; });
     if (type == "UINT")
       option->check([](const std::string& text) {
-        return is_number<std::uint64_t>(text) ? "" : fmt::format("expected a whole number, got '{}'", text);
+        return read_number<std::uint64_t>(text) ? "" : fmt::format("expected a whole number, got '{}'", text);
       });
     if (type == "FLOAT")
       option->check([](const std::string& text) {
-        return is_number<double>(text) ? "" : fmt::format("expected a number, got '{}'", text);
+        return read_number<double>(text) ? "" : fmt::format("expected a number, got '{}'", text);
       });
   }
   for (CLI::App* subcommand : command.get_subcommands({})) check_values(*subcommand);

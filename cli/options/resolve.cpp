@@ -1,14 +1,13 @@
-#include <charconv>
 #include <filesystem>
 #include <optional>
 #include <string_view>
 
-#include <psring/cli/cluster/manifest.h>
 #include <psring/cli/options/parts.h>
 #include <psring/cli/options/refused_pairs.h>
 #include <psring/cli/options/resolve.h>
 #include <psring/common/base/system/folder_lock.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
 #include <psring/common/proc/fault.h>
 #include <psring/common/proc/options/check.h>
 #include <psring/common/proc/options/one_table.h>
@@ -34,15 +33,11 @@ struct ElasticRange {
 
 std::optional<ElasticRange> parse_elastic(const std::string& text) {
   if (text.empty()) return std::nullopt;
-  ElasticRange range;
-  const auto parse = [](std::string_view part, std::size_t& out) {
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), out);
-    return error == std::errc() && end == part.data() + part.size() && out > 0;
-  };
   const std::string_view all = text;
-  const std::size_t colon = all.find(':');
-  if (colon == std::string::npos || !parse(all.substr(0, colon), range.least) ||
-      !parse(all.substr(colon + 1), range.most) || range.least > range.most)
+  const std::size_t colon = std::min(all.find(':'), all.size() - 1);
+  const ElasticRange range{read_number<std::size_t>(all.substr(0, colon)).value_or(0),
+                           read_number<std::size_t>(all.substr(colon + 1)).value_or(0)};
+  if (range.least == 0 || range.least > range.most)
     fail(ErrorKind::usage, "--elastic: expected MIN:MAX workers, such as 2:4, got '{}'", text);
   return range;
 }
@@ -156,11 +151,9 @@ void set_global_batch(JobOptions& job, const Given& given) {
 void set_betas(JobOptions& job, const std::string& text) {
   if (text.empty()) return;
   const auto number = [&](std::string_view part) {
-    double value = 0;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
-    if (error != std::errc{} || end != part.data() + part.size() || part.empty())
-      fail(ErrorKind::usage, "--betas: expected two numbers such as 0.9,0.999, got '{}'", text);
-    return value;
+    const auto value = read_number<double>(part);
+    if (!value) fail(ErrorKind::usage, "--betas: expected two numbers such as 0.9,0.999, got '{}'", text);
+    return *value;
   };
   const std::size_t comma = text.find(',');
   if (comma == std::string::npos) number("");

@@ -6,6 +6,7 @@
 
 #include <psring/cli/plan/bandwidth.h>
 #include <psring/common/base/clock.h>
+#include <psring/common/base/median.h>
 #include <psring/common/base/parallel.h>
 #include <psring/common/base/system/mutex.h>
 
@@ -38,10 +39,8 @@ double measure(std::size_t bytes, std::size_t threads) {
         std::memcpy(&memory[half + range.begin], &memory[range.begin], range.size());
       rates.push_back(static_cast<double>(2 * range.size() * rounds) / seconds(clock.now() - start));
     } while (clock.now() < end);
-    const auto median = rates.begin() + static_cast<std::ptrdiff_t>(rates.size() / 2);
-    std::nth_element(rates.begin(), median, rates.end());
     const MutexLock lock(mutex);
-    sum += *median;
+    sum += median(std::move(rates));
   });
   return sum;
 }

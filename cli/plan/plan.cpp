@@ -1,6 +1,5 @@
 // psring plan: predicts the step of each strategy on a cluster; nothing is started.
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,7 +17,9 @@
 #include <psring/common/base/system/file.h>
 #include <psring/common/base/system/standard_files.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
 #include <psring/common/base/text/spec.h>
+#include <psring/common/base/text/text.h>
 #include <psring/view/page.h>
 
 namespace psring::cli {
@@ -74,20 +75,14 @@ Rates rates_of(const std::string& text) {
   const auto refuse = [&] {
     fail(ErrorKind::usage, "--tflops: expected a rate such as 50, or f32=20,bf16=150, got '{}'", text);
   };
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(',', at), text.size());
-    const std::string item = text.substr(at, end - at);
+  for (const std::string& item : split(text)) {
     const std::size_t equals = item.find('=');
     const std::string type = equals == std::string::npos ? "" : item.substr(0, equals);
     const std::string number = equals == std::string::npos ? item : item.substr(equals + 1);
-    double rate = 0;
-    const char* const last = number.data() + number.size();
-    const auto [end_of_rate, error] = std::from_chars(number.data(), last, rate);
-    if (error != std::errc{} || end_of_rate != last || !(rate > 0 && rate <= kMostTflops) ||
-        (type != "" && type != "f32" && type != "bf16" && type != "f16"))
+    const double rate = read_number<double>(number).value_or(0);
+    if (!(rate > 0 && rate <= kMostTflops) || (type != "" && type != "f32" && type != "bf16" && type != "f16"))
       refuse();
     if (!rates.emplace(type, rate * 1e12).second) refuse();
-    at = end + 1;
   }
   return rates;
 }

@@ -3,8 +3,6 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
-
 #include <psring/cli/commands.h>
 #include <psring/cli/report/report_file.h>
 #include <psring/common/base/system/standard_files.h>

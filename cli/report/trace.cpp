@@ -1,8 +1,6 @@
 #include <memory>
 #include <string>
 
-#include <fmt/format.h>
-
 #include <psring/cli/commands.h>
 #include <psring/common/base/system/standard_files.h>
 #include <psring/view/trace_file.h>

@@ -2,7 +2,6 @@
 #include <memory>
 #include <string>
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <psring/cli/commands.h>

@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include <psring/cli/commands.h>
 #include <psring/common/base/system/folder_lock.h>

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <psring/cli/train/progress.h>

@@ -1,7 +1,5 @@
 #include <memory>
 
-#include <fmt/format.h>
-
 #include <psring/cli/options/parts.h>
 #include <psring/cli/train/ending.h>
 #include <psring/cli/train/launch_checks.h>

@@ -166,24 +166,14 @@ void add_staleness(Summary& summary, const Json& report) {
   summary.staleness.resize(list.size());
   for (std::size_t worker = 0; worker < list.size(); ++worker) {
     const Json& own = list[worker];
-    summary.staleness[worker].add({own.at("updates").get<std::uint64_t>(), own.at("dropped").get<std::uint64_t>(),
-                                   own.at("sum").get<std::uint64_t>(), own.at("most").get<std::uint64_t>(),
-                                   own.at("most_lag").get<std::uint64_t>(),
-                                   own.at("bins").get<std::vector<std::uint64_t>>()});
+    summary.staleness[worker].merge({own.at("updates").get<std::uint64_t>(), own.at("dropped").get<std::uint64_t>(),
+                                     own.at("sum").get<std::uint64_t>(), own.at("most").get<std::uint64_t>(),
+                                     own.at("most_lag").get<std::uint64_t>(),
+                                     own.at("bins").get<std::vector<std::uint64_t>>()});
   }
 }
 
 }  // namespace
-
-void StalenessSummary::add(const StalenessSummary& other) {
-  updates += other.updates;
-  dropped += other.dropped;
-  sum += other.sum;
-  most = std::max(most, other.most);
-  most_lag = std::max(most_lag, other.most_lag);
-  bins.resize(std::max(bins.size(), other.bins.size()));
-  for (std::size_t i = 0; i < other.bins.size(); ++i) bins[i] += other.bins[i];
-}
 
 std::uint64_t StalenessSummary::quantile(double share) const {
   double left = share * static_cast<double>(updates);

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <psring/cli/cluster/manifest.h>
@@ -14,6 +13,7 @@
 #include <psring/cli/memory/memory_report.h>
 #include <psring/common/base/text/json.h>
 #include <psring/common/proc/job.h>
+#include <psring/server/staleness.h>
 
 namespace psring::cli {
 
@@ -36,21 +36,13 @@ struct MemoryCheck {
 };
 
 /// Staleness of one worker's gradients, over all pieces of all servers.
-struct StalenessSummary {
-  std::uint64_t updates = 0;
-  std::uint64_t dropped = 0;  ///< gradients that came too late for their update (--backup-workers)
-  std::uint64_t sum = 0;      ///< the staleness of all updates, added up
-  std::uint64_t most = 0;
-  std::uint64_t most_lag = 0;
-  std::vector<std::uint64_t> bins;  ///< updates by staleness
-
+struct StalenessSummary : server::StalenessRecord {
   double mean() const { return updates == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(updates); }
   /// Returns the staleness that `share` of the updates do not exceed.
   std::uint64_t quantile(double share) const;
   double dropped_share() const {
     return dropped == 0 ? 0 : static_cast<double>(dropped) / static_cast<double>(dropped + updates);
   }
-  void add(const StalenessSummary& other);
 };
 
 /// The time in which the stages of a pipeline had nothing to compute, as a share of a step.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <psring/cli/train/summary_text.h>
+#include <psring/common/base/median.h>
 
 namespace psring::cli {
 namespace {
@@ -72,10 +73,8 @@ std::string count_of(std::size_t count, std::string_view noun) {
 std::string losses_line(const Summary& summary) {
   std::string text =
       "went on after " + (summary.losses == 1 ? std::string("1 loss") : fmt::format("{} losses", summary.losses));
-  if (std::vector<double> times = summary.recovery_seconds; !times.empty()) {
-    std::sort(times.begin(), times.end());
-    text += fmt::format(", within {:.2f} s (median; worst {:.2f} s)", times[times.size() / 2], times.back());
-  }
+  if (const std::vector<double>& times = summary.recovery_seconds; !times.empty())
+    text += fmt::format(", within {:.2f} s (median; worst {:.2f} s)", median(times), std::ranges::max(times));
   if (summary.workers < summary.begun_with)
     text += fmt::format(", with {} of {} workers at the end", summary.workers, summary.begun_with);
   return text + "; bytes are not compared, as steps were repeated";

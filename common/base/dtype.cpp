@@ -1,7 +1,6 @@
 #include <array>
 
 #include <psring/common/base/dtype.h>
-#include <psring/common/base/text/error.h>
 #include <psring/common/base/text/names.h>
 
 namespace psring {

@@ -33,8 +33,9 @@ std::string_view vector_instructions() {
   }
 }
 
-/// Returns "unknown processor" if /proc/cpuinfo does not name a model.
-std::string model_name() {
+}  // namespace
+
+std::string processor_model() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);)
     if (const std::size_t colon = line.find(": "); line.starts_with("model name") && colon != std::string::npos)
@@ -42,11 +43,9 @@ std::string model_name() {
   return "unknown processor";
 }
 
-}  // namespace
-
 std::string describe_processor() {
   const dnnl_version_t* version = dnnl_version();
-  return fmt::format("{}, oneDNN {}.{}.{} with {}", model_name(), version->major, version->minor, version->patch,
+  return fmt::format("{}, oneDNN {}.{}.{} with {}", processor_model(), version->major, version->minor, version->patch,
                      vector_instructions());
 }
 

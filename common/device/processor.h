@@ -10,4 +10,7 @@ namespace psring {
 /// the same inputs and shapes. The model is part of the line because oneDNN splits sums by cache sizes.
 std::string describe_processor();
 
+/// Returns the model that /proc/cpuinfo names, else "unknown processor".
+std::string processor_model();
+
 }  // namespace psring

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -15,6 +14,7 @@
 
 #include <psring/common/base/system/fd.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
 #include <psring/common/net/address.h>
 
 namespace psring::net {
@@ -85,12 +85,10 @@ bool have_equal_beginning(const Bytes& a, const Bytes& b, unsigned bits) {
 std::optional<std::string> in_network(std::string_view text, std::size_t slash) {
   const Bytes network = bytes_of(std::string(text.substr(0, slash)));
   const std::string_view digits = text.substr(slash + 1);
-  unsigned bits = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), bits);
-  if (network.empty() || error != std::errc{} || end != digits.data() + digits.size() || bits > 8 * network.size())
-    return std::nullopt;
+  const auto bits = read_number<unsigned>(digits);
+  if (network.empty() || !bits || *bits > 8 * network.size()) return std::nullopt;
   return find_local([&](const LocalAddress& address) {
-    return address.bytes.size() == network.size() && have_equal_beginning(address.bytes, network, bits);
+    return address.bytes.size() == network.size() && have_equal_beginning(address.bytes, network, *bits);
   });
 }
 
@@ -127,17 +125,15 @@ Endpoint resolve_endpoint(std::string_view flag, const std::string& text, std::u
   const bool bracketed = host.starts_with('[') && host.ends_with(']');
   if (bracketed) host = host.substr(1, host.size() - 2);
   const std::string_view digits = std::string_view(text).substr(colon == std::string::npos ? text.size() : colon + 1);
-  unsigned port = 0;
-  const auto [end, wrong] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
-  if (host.empty() || (!bracketed && host.find(':') != std::string::npos) || wrong != std::errc{} ||
-      end != digits.data() + digits.size() || port < least_port || port > 65535)
+  const auto port = read_number<std::uint16_t>(digits);
+  if (host.empty() || (!bracketed && host.find(':') != std::string::npos) || !port || *port < least_port)
     fail(ErrorKind::usage, "{} {}: expected HOST:PORT, or [ADDRESS]:PORT for IPv6, with a port from {} to 65535", flag,
          text, least_port);
   int error = 0;
   const auto address = digits_of(host, error);
   if (!address)
     fail(ErrorKind::usage, "{} {}: cannot resolve {}: {}; expected HOST:PORT", flag, text, host, ::gai_strerror(error));
-  return {*address, static_cast<std::uint16_t>(port)};
+  return {*address, *port};
 }
 
 std::string address_towards(const std::string& host) {

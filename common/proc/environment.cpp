@@ -1,8 +1,8 @@
-#include <charconv>
 #include <cstdlib>
 #include <string_view>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
 #include <psring/common/proc/environment.h>
 
 namespace psring {
@@ -18,11 +18,8 @@ std::optional<std::string> master_endpoint() {
 std::optional<std::uint32_t> environment_number(const char* name) {
   const char* value = std::getenv(name);
   if (value == nullptr) return std::nullopt;
-  const std::string_view text(value);
-  std::uint32_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || end != text.data() + text.size())
-    fail(ErrorKind::usage, "{}={}: expected a whole number", name, text);
+  const auto number = read_number<std::uint32_t>(value);
+  if (!number) fail(ErrorKind::usage, "{}={}: expected a whole number", name, value);
   return number;
 }
 

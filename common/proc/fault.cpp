@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
 #include <psring/common/proc/fault.h>
 
 namespace psring {
@@ -100,10 +101,9 @@ class Parser {
     bad("a worker, a server or coordinator:0");
   }
   std::uint64_t whole(std::string_view part) const {
-    std::uint64_t value = 0;
-    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), value);
-    if (error != std::errc{} || end != part.data() + part.size() || value > 0xffffffff) bad("a number, or * for all");
-    return value;
+    const auto value = read_number<std::uint32_t>(part);
+    if (!value) bad("a number, or * for all");
+    return *value;
   }
   double number(std::string_view part, std::string_view unit, std::string_view expected) const {
     double value = 0;

@@ -1,9 +1,9 @@
-#include <charconv>
 #include <concepts>
 
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
 #include <psring/common/base/text/json_number.h>
+#include <psring/common/base/text/number.h>
 #include <psring/common/base/text/text.h>
 #include <psring/common/proc/job.h>
 #include <psring/common/proc/options/table.h>
@@ -52,10 +52,8 @@ void read(const Json& json, const std::string& name, std::optional<T>& value) {
 std::optional<std::size_t> JobOptions::shard_owners() const {
   if (shard_group == "host") return std::nullopt;
   if (shard_group.empty()) return data_workers();
-  std::size_t count = 0;
-  const char* const end = shard_group.data() + shard_group.size();
-  const auto [at, error] = std::from_chars(shard_group.data(), end, count);
-  if (error != std::errc{} || at != end || count == 0)
+  const std::size_t count = read_number<std::size_t>(shard_group).value_or(0);
+  if (count == 0)
     fail(ErrorKind::usage, "--shard-group: expected host or a number of workers > 0, got '{}'", shard_group);
   if (workers % count != 0)
     fail(ErrorKind::usage, "--shard-group {}: cannot divide {} workers into groups of {}", shard_group, workers, count);

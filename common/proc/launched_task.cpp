@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdlib>
 #include <iterator>
 #include <utility>
@@ -8,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
 #include <psring/common/proc/launched_task.h>
 #include <psring/common/proc/node_list.h>
 
@@ -17,9 +17,8 @@ namespace {
 std::optional<std::uint32_t> number_of(const Environment& environment, const std::string& name) {
   const std::optional<std::string> text = environment(name);
   if (!text) return std::nullopt;
-  std::uint32_t number = 0;
-  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), number);
-  if (error != std::errc{} || end != text->data() + text->size())
+  const auto number = read_number<std::uint32_t>(*text);
+  if (!number)
     fail(ErrorKind::usage, "{}={}: expected a whole number; --launcher none ignores launchers' variables", name, *text);
   return number;
 }

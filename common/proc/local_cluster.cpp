@@ -24,17 +24,6 @@ namespace {
 constexpr const char* kSelf = "/proc/self/exe";
 constexpr std::size_t kLineBytes = 4096;  ///< the most bytes of a line that are kept
 
-struct Pipe {
-  Fd read_end;
-  Fd write_end;
-};
-
-Pipe make_pipe() {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail(ErrorKind::data, "cannot create a pipe: {}", std::strerror(errno));
-  return {Fd(ends[0]), Fd(ends[1])};
-}
-
 /// The child's arguments, made before the fork: at the fork, other threads may hold locks, such as malloc's.
 struct Launch {
   const char* program = nullptr;
@@ -69,15 +58,6 @@ struct Launch {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::execvp(launch.program, launch.argv.data());
   fail_child(launch);
-}
-
-void write_all(const Fd& file, std::string_view text) {
-  // A full disk must not end the job: the log loses the bytes that do not fit.
-  while (!text.empty()) {
-    const ssize_t written = ::write(file.get(), text.data(), text.size());
-    if (written < 0 && errno != EINTR) return;
-    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
-  }
 }
 
 }  // namespace
@@ -224,7 +204,7 @@ void LocalCluster::collect(Process& process) {
       return;
     }
     const std::string_view text(buffer.data(), static_cast<std::size_t>(size));
-    write_all(process.log, text);
+    write_all(process.log.get(), std::as_bytes(std::span(text)));  // a full disk must not end the job: bytes are lost
     for (const char c : text) {
       if (c != '\n' && c != '\r') {
         if (process.line.size() < kLineBytes) process.line += c;

@@ -10,9 +10,6 @@ struct Wave final : Dataset {  // y = sin(x), with x from -3 to 3
   explicit Wave(std::size_t samples) : n(samples) {}
   std::size_t size() const override { return n; }
   std::size_t input_cols() const override { return 1; }
-  std::size_t targets_per_sample() const override { return 0; }  // no classes
-  std::size_t classes() const override { return 0; }
-  bool tokens() const override { return false; }
   std::size_t target_values() const override { return 1; }
   void read(std::size_t i, const SampleMemory& to) const override {
     to.input[0] = 6 * static_cast<float>(i) / static_cast<float>(n) - 3;

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -9,6 +8,7 @@
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
 #include <psring/common/base/text/json_number.h>
+#include <psring/common/base/text/number.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 
 namespace psring::optim {
@@ -240,12 +240,9 @@ std::vector<std::size_t> Checkpoint::residuals() const {
   const std::string prefix = residual_array(0).substr(0, residual_array(0).size() - 1);
   for (const SavedTensor& tensor : manifest_.tensors)
     for (const std::string& array : tensor.arrays) {
-      std::size_t rank = 0;
       if (!array.starts_with(prefix)) continue;
-      const char* end = array.data() + array.size();
-      if (const auto read = std::from_chars(array.data() + prefix.size(), end, rank);
-          read.ec == std::errc() && read.ptr == end)
-        ranks.insert(rank);
+      if (const auto rank = read_number<std::size_t>(std::string_view(array).substr(prefix.size())))
+        ranks.insert(*rank);
     }
   return {ranks.begin(), ranks.end()};
 }

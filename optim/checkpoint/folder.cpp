@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -7,6 +6,7 @@
 
 #include <psring/common/base/system/file.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
 #include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/optim/checkpoint/folder.h>
 
@@ -24,11 +24,7 @@ std::string partial_suffix(const std::string& run) { return run.empty() ? kParti
 std::optional<std::uint64_t> step_of(const fs::path& path) {
   const std::string name = path.filename().string();
   if (!name.starts_with(kName)) return std::nullopt;
-  std::uint64_t step = 0;
-  const char* const end = name.data() + name.size();
-  const auto [at, error] = std::from_chars(name.data() + kName.size(), end, step);
-  if (error != std::errc{} || at != end) return std::nullopt;
-  return step;
+  return read_number<std::uint64_t>(std::string_view(name).substr(kName.size()));
 }
 
 /// Calls `call` with an error_code. Throws data, naming the path, if the code is set.

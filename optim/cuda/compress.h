@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 #include <psring/common/base/rng.h>
 #include <psring/common/device/cuda/launch.h>

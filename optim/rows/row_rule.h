@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <memory>
 #include <span>
-#include <string>
 
 #include <psring/common/base/text/spec.h>
 #include <psring/optim/optimizer.h>

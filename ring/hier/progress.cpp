@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include <psring/ring/hier/progress.h>
 #include <psring/ring/shm/control.h>
 

@@ -73,7 +73,6 @@ struct ThrowingData final : Dataset {
   std::size_t input_cols() const override { return 16; }
   std::size_t targets_per_sample() const override { return 1; }
   std::size_t classes() const override { return 4; }
-  bool tokens() const override { return false; }
   void read(std::size_t /*index*/, const SampleMemory& /*to*/) const override { throw std::runtime_error("my file"); }
 };
 

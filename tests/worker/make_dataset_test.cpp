@@ -63,7 +63,6 @@ TEST_CASE("the first samples of a data set are a data set") {
     std::size_t input_cols() const override { return 1; }
     std::size_t targets_per_sample() const override { return 1; }
     std::size_t classes() const override { return 9; }
-    bool tokens() const override { return false; }
     void read(std::size_t index, const SampleMemory& to) const override {
       to.input[0] = static_cast<float>(index);
       to.classes[0] = static_cast<std::int32_t>(index);

@@ -40,7 +40,6 @@ class KeyedData final : public Dataset {
   std::size_t input_cols() const override { return 1; }
   std::size_t targets_per_sample() const override { return 1; }
   std::size_t classes() const override { return 2; }
-  bool tokens() const override { return false; }
   void read(std::size_t /*index*/, const SampleMemory& /*to*/) const override {}
   std::vector<KeyField> key_fields() const override { return fields_; }
   void read_keys(std::size_t index, std::vector<std::uint64_t>& keys, std::span<std::uint32_t> counts) const override {

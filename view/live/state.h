@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <vector>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/base/mesh.h>

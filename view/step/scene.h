@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <source_location>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -113,12 +113,8 @@ void TensorBoardWriter::write(const std::vector<StepScalars>& steps) const {
 }
 
 void TensorBoardWriter::write(std::string_view records) const {
-  while (!records.empty()) {
-    const ssize_t written = ::write(fd_.get(), records.data(), records.size());
-    if (written < 0 && errno != EINTR)
-      fail(ErrorKind::data, "{}: cannot write: {}", file_.string(), std::generic_category().message(errno));
-    if (written > 0) records.remove_prefix(static_cast<std::size_t>(written));
-  }
+  if (!write_all(fd_.get(), std::as_bytes(std::span(records))))
+    fail(ErrorKind::data, "{}: cannot write: {}", file_.string(), std::generic_category().message(errno));
 }
 
 }  // namespace psring::view

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <utility>
 
 #include <psring/c.h>
 #include <psring/common/base/system/mutex.h>

@@ -38,7 +38,6 @@ class CriteoLikeDataset final : public Dataset {
   std::size_t input_cols() const override { return clicks_->spec().dense; }
   std::size_t targets_per_sample() const override { return 1; }
   std::size_t classes() const override { return 2; }
-  bool tokens() const override { return false; }
   void read(std::size_t index, const SampleMemory& to) const override {
     clicks_->inputs(first_ + index, to.input);
     to.classes[0] = clicks_->clicked(first_ + index);

@@ -100,7 +100,6 @@ class CsvDataset final : public Dataset {
   std::size_t input_cols() const override { return columns_.inputs; }
   std::size_t targets_per_sample() const override { return columns_.classes > 0 ? 1 : 0; }
   std::size_t classes() const override { return columns_.classes; }
-  bool tokens() const override { return false; }
   std::size_t target_values() const override { return columns_.values; }
 
   void read(std::size_t index, const SampleMemory& to) const override {

@@ -29,12 +29,12 @@ class Dataset {
   virtual ~Dataset() = default;
   virtual std::size_t size() const = 0;
   /// The floats of one sample's input: pixels in [0, 1], or the token ids of a context as floats (exact below 2^24).
-  virtual std::size_t input_cols() const = 0;
+  virtual std::size_t input_cols() const { return 0; }
   /// The classes that are the targets of one sample: 1, or the context's length; 0 without classes.
-  virtual std::size_t targets_per_sample() const = 0;
+  virtual std::size_t targets_per_sample() const { return 0; }
   /// The number of classes, or the size of the vocabulary.
-  virtual std::size_t classes() const = 0;
-  virtual bool tokens() const = 0;
+  virtual std::size_t classes() const { return 0; }
+  virtual bool tokens() const { return false; }
   /// The real numbers that are the targets of one sample; 0 if targets are classes.
   virtual std::size_t target_values() const { return 0; }
   /// Writes a sample's input and targets.

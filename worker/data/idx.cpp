@@ -100,7 +100,6 @@ class IdxDataset final : public Dataset {
   std::size_t input_cols() const override { return cols_; }
   std::size_t targets_per_sample() const override { return 1; }
   std::size_t classes() const override { return classes_; }
-  bool tokens() const override { return false; }
 
   void read(std::size_t index, const SampleMemory& to) const override {
     check(index < size() && to.input.size() == cols_ && to.classes.size() == 1, "read of sample {} of {}", index,

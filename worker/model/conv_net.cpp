@@ -1,4 +1,3 @@
-#include <charconv>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -8,6 +7,8 @@
 #include <fmt/core.h>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
+#include <psring/common/base/text/text.h>
 #include <psring/worker/model/conv_net.h>
 #include <psring/worker/model/graph.h>
 #include <psring/worker/model/layers/convolution.h>
@@ -21,22 +22,10 @@ namespace {
 
 constexpr std::size_t kMostSide = 65536;  // of an image, and of channels and kernels: products do not overflow
 
-std::vector<std::string> split(std::string_view text, char at) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(at, begin), text.size());
-    parts.emplace_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 /// Returns the whole number from 1 to kMostSide that the text is.
 std::optional<std::size_t> number(std::string_view text) {
-  std::size_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value == 0 || value > kMostSide) return std::nullopt;
-  return value;
+  const auto value = read_number<std::size_t>(text);
+  return value && (*value == 0 || *value > kMostSide) ? std::nullopt : value;
 }
 
 /// Puts a net together, word by word.

@@ -1,11 +1,12 @@
 #include <algorithm>
-#include <charconv>
 #include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
+#include <psring/common/base/text/text.h>
 #include <psring/worker/model/dlrm.h>
 #include <psring/worker/model/embedding_bag.h>
 #include <psring/worker/model/graph.h>
@@ -20,17 +21,13 @@ namespace {
 std::vector<std::size_t> widths_of(const Spec& spec, const char* key, const std::string& fallback) {
   const std::string text = spec.string(key, fallback);
   std::vector<std::size_t> widths;
-  for (std::string_view rest = text;;) {
-    const std::size_t dash = std::min(rest.find('-'), rest.size());
-    std::size_t width = 0;
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + dash, width);
-    if (error != std::errc{} || end != rest.data() + dash || width == 0)
+  for (const std::string& word : split(text, '-')) {
+    widths.push_back(read_number<std::size_t>(word).value_or(0));
+    if (widths.back() == 0)
       fail(ErrorKind::usage, "--model {}: {}: expected WIDTH-WIDTH-... with whole numbers > 0, got '{}'", spec.text(),
            key, text);
-    widths.push_back(width);
-    if (dash == rest.size()) return widths;
-    rest.remove_prefix(dash + 1);
   }
+  return widths;
 }
 
 /// Adds linear layers with ReLU; the last one has ReLU if `relu_at_end`. Returns the name of the last layer.

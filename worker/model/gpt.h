@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstddef>
-
 #include <psring/common/base/text/spec.h>
 #include <psring/worker/model/layers/gpt_layers.h>
 #include <psring/worker/model/model.h>

@@ -1,11 +1,9 @@
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <string>
 
-#include <fmt/format.h>
-
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
 #include <psring/common/base/text/text.h>
 #include <psring/worker/model/flat_parameters.h>
 
@@ -16,9 +14,7 @@ enum class Named : std::uint8_t { none, part, whole };
 
 /// Returns which part of the unit an entry of the list names.
 Named named(std::string_view entry, const FlatModel& model, std::size_t unit) {
-  std::size_t number = 0;
-  const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), number);
-  if (error == std::errc{} && end == entry.data() + entry.size()) return number == unit ? Named::whole : Named::none;
+  if (const auto number = read_number<std::size_t>(entry)) return *number == unit ? Named::whole : Named::none;
   const bool star = entry.ends_with('*');
   if (star) entry.remove_suffix(1);
   const auto begins = [&](const std::string& name) {

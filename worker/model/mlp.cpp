@@ -1,9 +1,10 @@
-#include <charconv>
 #include <string_view>
 
 #include <fmt/core.h>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
+#include <psring/common/base/text/text.h>
 #include <psring/worker/model/layers/batch_norm.h>
 #include <psring/worker/model/layers/dropout.h>
 #include <psring/worker/model/layers/gelu.h>
@@ -23,9 +24,8 @@ struct Widths {
 };
 
 std::size_t parse_width(const Spec& spec, std::string_view text) {
-  std::size_t width = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
-  if (error != std::errc{} || end != text.data() + text.size() || width == 0)
+  const std::size_t width = read_number<std::size_t>(text).value_or(0);
+  if (width == 0)
     fail(ErrorKind::usage, "--model: expected {}:WIDTH-WIDTH-... with whole numbers > 0, got '{}' in '{}'", spec.name(),
          text, spec.text());
   return width;
@@ -34,18 +34,13 @@ std::size_t parse_width(const Spec& spec, std::string_view text) {
 /// `dropout`: whether the model takes words such as d0.2.
 Widths parse_widths(const Spec& spec, bool dropout) {
   Widths found;
-  std::string_view rest = spec.argument();
-  for (bool more = true; more;) {
-    const std::size_t dash = rest.find('-');
-    const std::string_view word = rest.substr(0, dash);
+  for (const std::string& word : split(spec.argument(), '-')) {
     if (dropout && word.starts_with('d') && !found.widths.empty() && found.dropout.back() == 0)
-      found.dropout.back() = parse_dropout(std::string(word.substr(1)), spec.text());
+      found.dropout.back() = parse_dropout(word.substr(1), spec.text());
     else {
       found.widths.push_back(parse_width(spec, word));
       found.dropout.push_back(0);
     }
-    more = dash != std::string_view::npos;
-    if (more) rest.remove_prefix(dash + 1);
   }
   if (found.widths.size() < 2)
     fail(ErrorKind::usage, "--model: expected at least an input and an output width, as in {}:784-512-10, got '{}'",

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <unordered_map>
-#include <vector>
 
 #include <psring/common/base/clock.h>
 #include <psring/common/device/buffer.h>

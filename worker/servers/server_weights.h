@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include <psring/common/base/layout.h>
 #include <psring/common/proc/job.h>

@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <charconv>
 #include <ranges>
 #include <utility>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
 #include <psring/optim/rows/row_hash.h>
 #include <psring/worker/tables/row_chain.h>
 #include <psring/worker/tables/row_export.h>
@@ -24,11 +24,10 @@ Export read_export(const fs::path& path, bool base) {
     return found == file.metadata().end() ? std::string() : found->second;
   };
   Export one{.path = path, .id = text(kExportId), .follows = text(kExportFollows)};
-  const std::string step = text(kExportStep);
-  const auto [end, error] = std::from_chars(step.data(), step.data() + step.size(), one.step);
-  if (step.empty() || error != std::errc() || end != step.data() + step.size() || one.id.empty() ||
-      one.follows.empty() != base)
+  const auto step = read_number<decltype(one.step)>(text(kExportStep));
+  if (!step || one.id.empty() || one.follows.empty() != base)
     fail(ErrorKind::data, "{}: the file's metadata is not that of an export", path.string());
+  one.step = *step;
   return one;
 }
 

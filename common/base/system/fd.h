@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <utility>
 
 #include <unistd.h>
@@ -29,5 +31,16 @@ class Fd {
 
 /// Returns a new eventfd whose reads and writes do not wait; `flags`: EFD_SEMAPHORE or 0. Throws data.
 Fd make_eventfd(int flags = 0);
+
+struct Pipe {
+  Fd read_end;
+  Fd write_end;
+};
+
+/// Throws data.
+Pipe make_pipe();
+
+/// Writes all bytes. Returns false, with errno, if that fails.
+bool write_all(int fd, std::span<const std::byte> bytes);
 
 }  // namespace psring

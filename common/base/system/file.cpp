@@ -175,12 +175,7 @@ OutputFile::~OutputFile() {
 
 void OutputFile::write(std::span<const std::byte> bytes) {
   check(fd_ >= 0, "{}: written to after it was committed", path_);
-  while (!bytes.empty()) {
-    const ssize_t put = ::write(fd_, bytes.data(), std::min(bytes.size(), kMostBytes));
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) fail_errno("write");
-    bytes = bytes.subspan(static_cast<std::size_t>(put));
-  }
+  if (!write_all(fd_, bytes)) fail_errno("write");
 }
 
 void OutputFile::commit(Durable durable) {

@@ -1,18 +1,17 @@
-#include <charconv>
 #include <limits>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
 #include <psring/common/base/text/spec.h>
 
 namespace psring {
 namespace {
 
 std::size_t parse_whole(std::string_view flag, std::string_view text, std::size_t least) {
-  std::size_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < least)
+  const auto value = read_number<std::size_t>(text);
+  if (!value || *value < least)
     fail(ErrorKind::usage, "{}: expected a whole number {}, got '{}'", flag, least == 0 ? ">= 0" : "> 0", text);
-  return value;
+  return *value;
 }
 
 }  // namespace
@@ -75,12 +74,9 @@ std::string Spec::string(const std::string& key, const std::string& fallback) co
 double Spec::number(const std::string& key, double fallback) const {
   const auto found = pairs().find(key);
   if (found == values_.end()) return fallback;
-  const std::string& text = found->second;
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size())
-    fail(ErrorKind::usage, "{} {}:{}: expected a number, got '{}'", flag_, name_, key, text);
-  return value;
+  const auto value = read_number<double>(found->second);
+  if (!value) fail(ErrorKind::usage, "{} {}:{}: expected a number, got '{}'", flag_, name_, key, found->second);
+  return *value;
 }
 
 std::size_t Spec::count(const std::string& key, std::size_t fallback) const {
@@ -116,12 +112,10 @@ std::size_t parse_bytes(std::string_view flag, std::string_view text) {
       digits.remove_suffix(1);
     }
   }
-  std::size_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc{} || end != digits.data() + digits.size() ||
-      value > std::numeric_limits<std::size_t>::max() / unit)
+  const auto value = read_number<std::size_t>(digits);
+  if (!value || *value > std::numeric_limits<std::size_t>::max() / unit)
     fail(ErrorKind::usage, "{}: expected bytes such as 4096, 64K, 25M, got '{}'", flag, text);
-  return value * unit;
+  return *value * unit;
 }
 
 }  // namespace psring

@@ -1,8 +1,5 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
 #include <cuda_runtime.h>
 
 #include <psring/common/base/dtype.h>

@@ -3,10 +3,8 @@
 #include <cstddef>
 #include <functional>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include <cuda_runtime.h>

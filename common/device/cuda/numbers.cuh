@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 
 #include <cuda_bf16.h>

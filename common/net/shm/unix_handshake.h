@@ -3,7 +3,6 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <psring/common/base/deadline.h>
 #include <psring/common/base/text/error.h>

@@ -37,10 +37,7 @@ std::string read_line(int fd, const std::string& name, Moment deadline, const Cl
 
 std::string start_listening(LocalCluster& cluster, const std::string& name, std::vector<std::string> argv,
                             Moment deadline, const Clock& clock, std::span<const int> inherited) {
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) fail(ErrorKind::data, "cannot create a pipe: {}", std::strerror(errno));
-  const Fd read_end(ends[0]);
-  Fd write_end(ends[1]);
+  auto [read_end, write_end] = make_pipe();
   argv.insert(argv.end(), {"--endpoint-fd", std::to_string(write_end.get())});
   std::vector<int> open(inherited.begin(), inherited.end());
   open.push_back(write_end.get());

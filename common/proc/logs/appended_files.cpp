@@ -105,12 +105,8 @@ Fd AppendedFiles::open(const std::string& name, int how) const {
 }
 
 void AppendedFiles::write(const std::string& name, const Fd& file, std::span<const std::byte> bytes) const {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(file.get(), bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR)
-      fail(ErrorKind::data, "{}: cannot write: {}", (folder_ / name).string(), std::strerror(errno));
-    if (written > 0) bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
+  if (!write_all(file.get(), bytes))
+    fail(ErrorKind::data, "{}: cannot write: {}", (folder_ / name).string(), std::strerror(errno));
 }
 
 }  // namespace psring::net

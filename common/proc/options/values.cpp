@@ -1,10 +1,9 @@
-#include <charconv>
 #include <concepts>
-#include <system_error>
 
 #include <fmt/format.h>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
 #include <psring/common/base/text/spec.h>
 #include <psring/common/proc/options/check.h>
 #include <psring/common/proc/options/table.h>
@@ -12,14 +11,6 @@
 
 namespace psring::options {
 namespace {
-
-template <class Number>
-std::optional<Number> parse(std::string_view text) {
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 std::string flag_of(const Option& option) { return std::string("--") + option.name; }
 
@@ -38,7 +29,7 @@ void assign(double& value, const Option& option, const std::string& text) {
   if (const std::string mistake = mistake_in(option, text); !mistake.empty())
     fail(ErrorKind::usage, "{}: {}", flag_of(option), mistake);
   // Rounded twice, as it has always been: the same text gives the same bits in every release.
-  value = static_cast<double>(parse<long double>(text).value_or(0));
+  value = static_cast<double>(read_number<long double>(text).value_or(0));
 }
 template <class Value>
 void assign(std::optional<Value>& value, const Option& option, const std::string& text) {
@@ -77,14 +68,15 @@ std::string text_of(const Given& given, std::string_view name) {
 }
 
 std::string mistake_in(const Option& option, const std::string& text) {
-  if (option.form == Form::whole && !parse<std::uint64_t>(text))
+  if (option.form == Form::whole && !read_number<std::uint64_t>(text))
     return fmt::format("expected a whole number, got '{}'", text);
-  if (option.form == Form::number && !parse<double>(text)) return fmt::format("expected a number, got '{}'", text);
+  if (option.form == Form::number && !read_number<double>(text))
+    return fmt::format("expected a number, got '{}'", text);
   return "";
 }
 
 std::uint64_t whole_number(std::string_view flag, const std::string& text) {
-  const auto value = parse<std::uint64_t>(text);
+  const auto value = read_number<std::uint64_t>(text);
   if (!value) fail(ErrorKind::usage, "{}: expected a whole number, got '{}'", flag, text);
   return *value;
 }

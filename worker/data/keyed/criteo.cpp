@@ -33,7 +33,6 @@ class Criteo final : public Dataset {
   std::size_t input_cols() const override { return inputs_; }
   std::size_t targets_per_sample() const override { return 1; }
   std::size_t classes() const override { return 2; }
-  bool tokens() const override { return false; }
   void read(std::size_t index, const SampleMemory& to) const override {
     TsvFile::Line line;
     file_.read(index, line);

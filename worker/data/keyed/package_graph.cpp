@@ -53,10 +53,8 @@ class PackageGraph final : public Dataset {
   }
 
   std::size_t size() const override { return edges_.size() * (1 + negatives_); }
-  std::size_t input_cols() const override { return 0; }
   std::size_t targets_per_sample() const override { return 1; }
   std::size_t classes() const override { return 2; }
-  bool tokens() const override { return false; }
   void read(std::size_t index, const SampleMemory& to) const override {
     to.classes[0] = index % (1 + negatives_) == 0 ? 1 : 0;
   }

@@ -24,10 +24,6 @@ class Pairs final : public Dataset {
   }
 
   std::size_t size() const override { return all_.size(); }
-  std::size_t input_cols() const override { return 0; }
-  std::size_t targets_per_sample() const override { return 0; }
-  std::size_t classes() const override { return 0; }
-  bool tokens() const override { return false; }
   std::size_t target_values() const override { return 1; }
   void read(std::size_t index, const SampleMemory& to) const override { to.values[0] = all_.at(index).value; }
   std::vector<KeyField> key_fields() const override { return {{"user"}, {"item"}}; }

@@ -87,10 +87,6 @@ class SkipGram final : public Dataset {
   }
 
   std::size_t size() const override { return size_; }
-  std::size_t input_cols() const override { return 0; }
-  std::size_t targets_per_sample() const override { return 0; }
-  std::size_t classes() const override { return 0; }
-  bool tokens() const override { return false; }
   void read(std::size_t /*index*/, const SampleMemory& /*to*/) const override {}
   std::vector<KeyField> key_fields() const override {
     std::vector<KeyField> fields{{"word"}, {"context"}};

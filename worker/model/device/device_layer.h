@@ -2,9 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
-#include <vector>
 
 #include <psring/worker/model/device/tensor_kernels.h>
 #include <psring/worker/model/flat_parameters.h>

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 
 #include <psring/common/base/elements.h>
 #include <psring/common/device/kernels.h>

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
 #include <psring/worker/model/layers/dropout.h>
 
 namespace psring::worker {
@@ -62,11 +62,10 @@ void Dropout::backward(const Backward& pass) const {
 }
 
 double parse_dropout(const std::string& text, const std::string& model) {
-  double p = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), p);
-  if (error != std::errc{} || end != text.data() + text.size() || !(p >= 0 && p < 1))
+  const auto p = read_number<double>(text);
+  if (!p || !(*p >= 0 && *p < 1))
     fail(ErrorKind::usage, "--model {}: dropout 'd{}': expected a probability from 0 to below 1", model, text);
-  return p;
+  return *p;
 }
 
 }  // namespace psring::worker

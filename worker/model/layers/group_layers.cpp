@@ -1,7 +1,8 @@
 #include <algorithm>
-#include <charconv>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
+#include <psring/common/base/text/text.h>
 #include <psring/worker/model/flat_parameters.h>
 
 namespace psring::worker {
@@ -12,21 +13,9 @@ using Groups = std::vector<std::vector<std::size_t>>;
 constexpr const char* kExpected = "expected layer, block, root, a number of layers, or sets of layers such as 0+3,1+2";
 
 std::size_t number(std::string_view text, std::string_view units) {
-  std::size_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size())
-    fail(ErrorKind::usage, "--units: {}, got '{}'", kExpected, units);
-  return value;
-}
-
-std::vector<std::string_view> split(std::string_view text, char at) {
-  std::vector<std::string_view> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(at, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
+  const auto value = read_number<std::size_t>(text);
+  if (!value) fail(ErrorKind::usage, "--units: {}, got '{}'", kExpected, units);
+  return *value;
 }
 
 /// `layers`: the layers that have parameters.
@@ -43,7 +32,7 @@ Groups runs_of(const std::vector<std::size_t>& layers, std::size_t count, std::s
 Groups sets_of(const std::vector<std::size_t>& layers, std::string_view units) {
   Groups groups;
   std::vector<bool> named(layers.size(), false);
-  for (const std::string_view set : split(units, ',')) {
+  for (const std::string_view set : split(units)) {
     groups.emplace_back();
     for (const std::string_view member : split(set, '+')) {
       const std::size_t layer = number(member, units);

@@ -1,12 +1,10 @@
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <string_view>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/number.h>
 #include <psring/common/base/text/text.h>
 #include <psring/worker/model/graph.h>
 #include <psring/worker/model/parallel/cut.h>
@@ -44,10 +42,9 @@ std::vector<Range> ranges_from(const std::vector<std::size_t>& begins, std::size
 }
 
 std::size_t parse_layer(std::string_view text, const std::string& all) {
-  std::size_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) refuse_form(all);
-  return value;
+  const auto value = read_number<std::size_t>(text);
+  if (!value) refuse_form(all);
+  return *value;
 }
 
 /// Parses "0-2,3": the first and the last layer of each stage.
