@@ -57,6 +57,16 @@ class Lists(nn.Module):
         return sum(self.head(each(keys)).tanh().sum() for each in self.list)
 
 
+class Doubling(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        super().step(closure)
+        return super().step()
+
+
+class Same(torch.optim.SGD):
+    """Adds nothing to an update."""
+
+
 class Scaled(nn.Embedding):
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return super().forward(input) * 10
@@ -247,12 +257,13 @@ def refused(_rank: int, _size: int) -> dict[str, str]:
     one = [head.weight]
     for name, update in {
         "Adam": torch.optim.Adam(one),
+        "a step of its own": Doubling(one, lr=0.1),
         "momentum": torch.optim.SGD(one, lr=0.1, momentum=0.9),
         "weight decay of a group": torch.optim.SGD([{"params": [head.bias]}, {"params": one, "weight_decay": 0.1}], lr=0.1),
         "rates": torch.optim.SGD([{"params": [head.bias]}, {"params": one, "lr": 0.2}], lr=0.1),
     }.items():
         lines[name] = line_of(lambda update=update: tables.attach(update))  # type: ignore[misc]
-    update = torch.optim.SGD([{"params": [head.bias]}, {"params": one}], lr=0.1)
+    update = Same([{"params": [head.bias]}, {"params": one}], lr=0.1)
     tables.attach(update)
     update.step()
     update.param_groups[1]["lr"] = 0.3
@@ -277,6 +288,7 @@ EXPECTED = {
     "a computed weight": "'a' has a weight that is computed",
     "a wrapper": "convert: inner is a DistributedDataParallel",
     "Adam": "no Adam for rows",
+    "a step of its own": "no Doubling for rows",
     "momentum": "no SGD with momentum=0.9 for rows",
     "weight decay of a group": "no SGD with weight_decay=0.1 for rows",
     "rates": "learning rates [0.1, 0.2]",

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <new>
 #include <system_error>
@@ -36,6 +37,8 @@ Error to_error(const std::exception& exception) {
   const bool too_large = dynamic_cast<const std::bad_alloc*>(&exception) != nullptr ||
                          dynamic_cast<const std::length_error*>(&exception) != nullptr;
   if (too_large) return Error(ErrorKind::data, "out of memory");
+  if (const auto* error = dynamic_cast<const std::filesystem::filesystem_error*>(&exception))
+    return Error(ErrorKind::data, fmt::format("{}: {}", error->path1().string(), error->code().message()));
   if (dynamic_cast<const std::system_error*>(&exception) != nullptr) return Error(ErrorKind::data, exception.what());
   return Error(ErrorKind::bug, fmt::format("internal error: {}", exception.what()));
 }

@@ -46,7 +46,7 @@ class Error : public std::runtime_error {
 };
 
 /// Converts any exception to an Error. An Error stays as it is. A lack of memory or threads is `data` (the job asks for
-/// more than this machine has); any other exception is a bug.
+/// more than this machine has), as is a failure of the file system; any other exception is a bug.
 Error to_error(const std::exception& exception);
 
 /// Throws Error(kind) with a formatted line.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from collections.abc import Mapping
 from typing import Any, Callable, NoReturn
@@ -394,7 +395,8 @@ def _refuse_other_rule(optimizer: torch.optim.Optimizer) -> None:
     """Refuses an optimizer that would update sparse embeddings in another way than plain sgd."""
     keys = ("momentum", "weight_decay", "maximize")
     more = [f"{key}={group[key]}" for group in optimizer.param_groups for key in keys if group.get(key)]
-    if not isinstance(optimizer, torch.optim.SGD) or more:
+    own_step = inspect.unwrap(type(optimizer).step) is not inspect.unwrap(torch.optim.SGD.step)
+    if not isinstance(optimizer, torch.optim.SGD) or own_step or more:
         kind = f"{type(optimizer).__name__}{' with ' + more[0] if more else ''}"
         raise UsageError(
             f"psring: attach: the servers have no {kind} for rows: choose their rule, as by Tables(optimizer='sgd')"

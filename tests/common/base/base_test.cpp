@@ -2,6 +2,7 @@
 #include <array>
 #include <cerrno>
 #include <cmath>
+#include <filesystem>
 #include <new>
 #include <numeric>
 #include <stdexcept>
@@ -150,6 +151,8 @@ TEST_CASE("what is asked of the system in vain is no bug") {
   CHECK(to_error(std::bad_alloc()).kind() == ErrorKind::data);
   CHECK(to_error(std::length_error("vector")).what() == std::string("out of memory"));
   CHECK(to_error(std::system_error(EAGAIN, std::generic_category())).kind() == ErrorKind::data);
+  const std::filesystem::filesystem_error file("status", "run/a", std::make_error_code(std::errc::filename_too_long));
+  CHECK(to_error(file).what() == std::string("run/a: File name too long"));
   CHECK(to_error(std::logic_error("x")).what() == std::string("internal error: x"));
 }
 

@@ -12,7 +12,8 @@ import { isLive } from "./numbers.js";
 import { recoveries } from "./recoveries.js";
 import { servers } from "./servers.js";
 import { staleness } from "./staleness.js";
-import { kTexts } from "./texts.js";
+import { en } from "./texts_en.js";
+import { zh } from "./texts_zh.js";
 import { workers } from "./workers.js";
 
 const kSections = [curves, workers, servers, links, staleness, recoveries];
@@ -35,7 +36,7 @@ function absentText(t, snapshot) {
 function build(focus) {
   apply();
   forget();
-  const t = kTexts[languageNow()];
+  const t = { en, zh }[languageNow()];
   const ctx = Object.assign(now, { t, buttons: preferenceButtons(t, build) });
   const top = head(ctx);
   const sections = kSections.map((make) => make(ctx));

@@ -1,7 +1,8 @@
 // The context of all sections: the document, the texts, the point whose rows are shown, and the curves.
 
 import { hash } from "../common/preferences.js";
-import { kTexts } from "./texts.js";
+import { en } from "./texts_en.js";
+import { zh } from "./texts_zh.js";
 
 const kDashes = ["", "7 3", "2 3", "9 3 2 3"];
 /// The curves that a page begins with, in this order: each is the end of a lesson.
@@ -36,7 +37,7 @@ export function makeState(doc) {
 
 export function makeContext(doc, state, language, change) {
   const { path, point, value } = state.points[state.at];
-  return { doc, state, t: kTexts[language], language, change, path, point, value, rows: point.rows,
+  return { doc, state, t: { en, zh }[language], language, change, path, point, value, rows: point.rows,
            rate: "tokens_per_s" in point.rows[0] ? "tokens_per_s" : "samples_per_s" };
 }
 

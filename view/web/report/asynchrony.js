@@ -25,34 +25,33 @@ function histogram(ctx, row) {
   });
 }
 
-function curve(ctx, row) {
+/// A curve for each worker: the column `y` of what is `recorded` by worker, over its column `x`.
+function curves(ctx, row, { recorded, x, y, series, axes, ...texts }) {
   const { t } = ctx;
-  const list = Object.entries(row.run.staleness ?? {});
+  const list = Object.entries(recorded ?? {});
   if (list.length === 0) return null;
   return figure({
-    id: "staleness-steps", title: t.stalenessSteps + t.colon + row.label, texts: t, readout: true,
-    draw: (width, say) => lines({ width, height: 220, zero: true, xTitle: t.step, yTitle: t.missedUpdates, xText: whole, yText: short, say,
-      series: list.map(([process, one], i) => ({ name: processName(t, process), colour: colourOf(i), x: one.step, y: one.staleness, width: 1.4 })) }),
-    data: () => [["worker", "step", "staleness"], ...list.flatMap(([process, one]) => one.step.map((step, i) => [process, step, one.staleness[i]]))],
+    ...texts, title: texts.title + t.colon + row.label, texts: t, readout: true,
+    draw: (width, say) => lines({ width, height: 220, zero: true, yText: short, say, ...axes,
+      series: list.map(([process, one], i) => ({ name: processName(t, process), colour: colourOf(i), width: 1.4, ...series(one) })) }),
+    data: () => [["worker", x, y], ...list.flatMap(([process, one]) => one[x].map((at, i) => [process, at, one[y][i]]))],
   });
 }
+
+const stalenessCurve = (ctx, row) => curves(ctx, row, {
+  id: "staleness-steps", title: ctx.t.stalenessSteps, recorded: row.run.staleness, x: "step", y: "staleness",
+  series: (one) => ({ x: one.step, y: one.staleness }), axes: { xTitle: ctx.t.step, yTitle: ctx.t.missedUpdates, xText: whole },
+});
 
 /// A lag holds until the worker's next step: each value becomes two points.
 function stairs({ time_s: at, lag }) {
   return { x: at.flatMap((time, i) => (i === 0 ? [time] : [time, time])), y: lag.flatMap((value, i) => (i + 1 < lag.length ? [value, value] : [value])) };
 }
 
-function lagCurve(ctx, row) {
-  const { t } = ctx;
-  const list = Object.entries(row.run.lag ?? {});
-  if (list.length === 0) return null;
-  return figure({
-    id: "lag", title: t.lagFigure + t.colon + row.label, caption: t.lagCaption, texts: t, readout: true,
-    draw: (width, say) => lines({ width, height: 220, zero: true, xTitle: t.seconds, yTitle: t.lagSteps, xText: short, yText: short, say,
-      series: list.map(([process, one], i) => ({ name: processName(t, process), colour: colourOf(i), ...stairs(one), width: 1.4 })) }),
-    data: () => [["worker", "time_s", "lag"], ...list.flatMap(([process, one]) => one.time_s.map((time, i) => [process, time, one.lag[i]]))],
-  });
-}
+const lagCurve = (ctx, row) => curves(ctx, row, {
+  id: "lag", title: ctx.t.lagFigure, caption: ctx.t.lagCaption, recorded: row.run.lag, x: "time_s", y: "lag",
+  series: stairs, axes: { xTitle: ctx.t.seconds, yTitle: ctx.t.lagSteps, xText: short },
+});
 
 function again(ctx) {
   const { t } = ctx;
@@ -73,7 +72,7 @@ export function asynchrony(ctx) {
   const names = [["mean", (v) => fixed(v, 2)], ["most", whole], ["most_lag", whole], ["updates", whole], ["dropped", whole]];
   return section("asynchrony", t.asynchronyTitle, node,
     keys(row.run.summary.staleness.map((_, i) => [colourOf(i), `${t.worker} ${i}`])),
-    h("div", { class: "pair" }, histogram(ctx, row), curve(ctx, row), lagCurve(ctx, row)),
+    h("div", { class: "pair" }, histogram(ctx, row), stalenessCurve(ctx, row), lagCurve(ctx, row)),
     table([{ title: t.strategy }, { title: t.process }, ...[t.meanStaleness, t.mostStaleness, t.mostLag, t.updates, t.dropped].map((title) => ({ title, number: true }))],
       rows.flatMap((one) => one.run.summary.staleness.map((_, i) => [one.label, `${t.worker} ${i}`,
         ...names.map(([name, format]) => number(ctx, `rows.${one.index}.runs.0.summary.staleness.${i}.${name}`, format))]))),

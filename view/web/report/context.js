@@ -2,11 +2,12 @@
 
 import { numberCell } from "../common/cells.js";
 import { h } from "../common/dom.js";
-import { kTexts } from "./texts.js";
+import { en } from "./texts/en.js";
+import { zh } from "./texts/zh.js";
 
 export function makeContext(doc, language, picks, again) {
   const rows = doc.rows.map((row, index) => ({ ...row, index, run: row.runs[0], colour: `var(--s${index % 8})`, dash: ["", "7 3", "2 3", "9 3 2 3"][Math.floor(index / 8) % 4] || null }));
-  return { doc, rows, t: kTexts[language], language, picks, again };
+  return { doc, rows, t: { en, zh }[language], language, picks, again };
 }
 
 /// Returns a cell with the number at a path of the document, such as rows.0.runs.0.summary.steps.

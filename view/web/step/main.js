@@ -17,7 +17,8 @@ import { deathOf, runWithDeath, sceneOfRun } from "./runs.js";
 import { statesOf } from "./state.js";
 import { summary } from "./summary.js";
 import { scaleOf } from "./timeline.js";
-import { kTexts } from "./texts.js";
+import { en } from "./texts_en.js";
+import { zh } from "./texts_zh.js";
 
 let doc = JSON.parse(document.getElementById("data").textContent);
 distinguish(doc.scenes);
@@ -175,7 +176,7 @@ function open(file) {
   });
 }
 
-const contextOf = (pane) => ({ t: kTexts[languageNow()], language: languageNow(), pane });
+const contextOf = (pane) => ({ t: { en, zh }[languageNow()], language: languageNow(), pane });
 const processShown = (view) => Math.min(now.process, view.scene.processes.length - 1);
 
 function menu(id, label, value, options, onchange) {
