@@ -225,6 +225,7 @@ class TimedWorker final : public PlannedWorker {
     return worker::make_mesh_groups(*group_, plain_.mesh(), job_.work.sharing);
   }
   worker::Plan make_plan() {
+    const Consistency consistency = parse_consistency(plain_.consistency, plain_.backup_workers);
     return {.job = plain_,
             .layout = job_.work.layout,
             .place = {.rank = {rank_}, .shard_groups = shard_groups(job_)},
@@ -232,7 +233,7 @@ class TimedWorker final : public PlannedWorker {
             .data_rank = {0},
             .workers = plain_.data_workers(),
             .optimizer = {.rule = &rule_, .schedule = schedule_.get(), .master_copy = plain_.master_copy},
-            .consistency = parse_consistency(plain_.consistency, plain_.backup_workers),
+            .consistency = consistency,
             .unit_layers = job_.work.unit_layers,
             .backward_layers = job_.work.backward_layers};
   }
