@@ -75,6 +75,7 @@ Rates rates_of(const std::string& text) {
   const auto refuse = [&] {
     fail(ErrorKind::usage, "--tflops: expected a rate such as 50, or f32=20,bf16=150, got '{}'", text);
   };
+  if (text.empty()) return rates;
   for (const std::string& item : split(text)) {
     const std::size_t equals = item.find('=');
     const std::string type = equals == std::string::npos ? "" : item.substr(0, equals);
