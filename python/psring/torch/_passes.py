@@ -33,12 +33,15 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 
 class _Place(NamedTuple):
-    """A saved tensor's place in a unit's values."""
+    """A saved tensor's place in a unit's values, and how it reads them: view_as_complex and conj are views, too."""
 
     unit: FlatUnit
     size: torch.Size
     stride: tuple[int, ...]
     offset: int
+    dtype: torch.dtype
+    conjugate: bool
+    negative: bool
 
 
 class Passes:
@@ -239,18 +242,21 @@ class Passes:
         for unit in self._units:
             if unit.has(tensor):
                 unit.saved = True
-                return _Place(unit, tensor.size(), tensor.stride(), tensor.storage_offset())
+                place = tensor.size(), tensor.stride(), tensor.storage_offset()
+                return _Place(unit, *place, tensor.dtype, tensor.is_conj(), tensor.is_neg())
         return tensor
 
     def _unpack(self, kept: torch.Tensor | _Place) -> torch.Tensor:
         if isinstance(kept, torch.Tensor):
             return kept
-        unit, size, stride, offset = kept
+        unit = kept.unit
         self.run(self._bring_again, unit)
         if self._error is not None or unit.whole is None:
-            return torch.full((), float("nan"), dtype=torch.float32, device="cpu").expand(size)
+            return torch.full((), float("nan"), dtype=kept.dtype, device="cpu").expand(kept.size)
         unit.read = True
-        return unit.whole.as_strided(size, stride, offset)
+        values = unit.whole.view(kept.dtype).as_strided(kept.size, kept.stride, kept.offset)
+        values = values.conj() if kept.conjugate else values
+        return torch._neg_view(values) if kept.negative else values
 
     def _bring_again(self, unit: FlatUnit) -> None:
         if unit.is_here():

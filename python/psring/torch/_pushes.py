@@ -11,6 +11,7 @@ from .._library import UsageError
 from ._absent import Absent
 from ._flat import Departures, FlatUnit, Slot, converted, without_gradient
 from ._served import Served, Step
+from ._unseen import Unseen
 
 _ALONE = sys.getrefcount(torch.empty(0)) + 1  # of a tensor that one variable has
 
@@ -19,6 +20,12 @@ def _pushed(slot: Slot, zero: int) -> str:
     return (
         f"psring: the gradient of '{slot.name}' was pushed to the servers, and is gone with zero={zero}: the servers own it; "
         "use clip_norm=, or zero=1"
+    )
+
+
+def _changed(slot: Slot) -> UsageError:
+    return UsageError(
+        f"psring: the gradient of '{slot.name}' was changed after it was pushed; use clip_norm= or updates='mean'"
     )
 
 
@@ -41,6 +48,8 @@ class Pushes:
             if unit.gradient is not None:
                 # `data` counts its changes by itself; views of one tensor would count together.
                 self._kept.update({slot: slot.of(unit.gradient).data for slot in unit.slots})
+        watched = self._units if zero == 1 and at_servers else []
+        self._unseen = {unit: Unseen(unit.slots, lambda slot: self._kept[slot].data) for unit in watched}
         self._stand_ins = {slot: Absent.of(slot.shape, _pushed(slot, zero)) for slot in self._slots} if zero > 1 else {}
         self._begin()
 
@@ -102,6 +111,8 @@ class Pushes:
                 f"psring: '{changed.name}' was changed through its `data`, but the servers own it, and their next values "
                 "replace the change: make it before the module is wrapped, or use updates='mean'"
             )
+        if unit in self._unseen:
+            self._unseen[unit].record()
         if self._zero > 1:
             self._departures.begin(unit)
         else:
@@ -149,9 +160,10 @@ class Pushes:
                     "zero_grad() belongs after optimizer.step()"
                 )
             if self._zero == 1 and place._version != self._pushed[slot]:
-                raise UsageError(
-                    f"psring: the gradient of '{slot.name}' was changed after it was pushed; use clip_norm= or updates='mean'"
-                )
+                raise _changed(slot)
+        changed = [slot for slot in (each.changed() for each in self._unseen.values()) if slot is not None]
+        if changed:
+            raise _changed(changed[0])
 
     def restore(self) -> None:
         """After a backward pass that was refused, and whose gradients count for nothing."""

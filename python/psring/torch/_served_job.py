@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 import threading
@@ -77,6 +78,13 @@ def _watching(coordinator: Coordinator | None, failure: Callable[[], str | None]
         thread.join()
 
 
+def options_of(words: Sequence[str]) -> list[str]:
+    """An option of a job and its value for each line."""
+    if isinstance(words, str):
+        raise UsageError(f"psring: options={words!r}: expected a tuple of words, as in options=('--seed', '3')")
+    return [f"--{option.strip()}" for option in " ".join(words).split("--")[1:]]
+
+
 def servers_of(asked: int | None) -> int:
     """The number of servers: `asked`, that of `psring.run --servers`, or 1. Refuses two that differ."""
     given = os.environ.get("PSRING_SERVERS")
@@ -115,7 +123,7 @@ class ServedJob:
         out: str | None,
         memory_bytes: int,
         timeout: float,
-        agreed: str = "",
+        agreed: Sequence[str] = (),
     ) -> None:
         """`agreed`: what the program asks for, which all workers have to ask for alike."""
         store, rank, size = _store(timeout)
@@ -141,12 +149,17 @@ class ServedJob:
                 self._abandon()
                 store.set(entry, f"error\n{error}")
                 raise
-            store.set(f"{entry}/agreed", agreed)
+            store.set(f"{entry}/agreed", "\n".join(agreed))
             announce(store, entry, self.coordinator)
         endpoint, key_file = announced(store, entry, rank)
         failed = f"{entry}/failed"
-        if rank != 0 and (first := store.get(f"{entry}/agreed").decode()) != agreed:
-            differs = f"rank {rank} asks for {agreed}, rank 0 for {first}"
+        first = store.get(f"{entry}/agreed").decode()
+        if first != "\n".join(agreed):
+            pairs = itertools.zip_longest("\n".join(agreed).split("\n"), first.split("\n"))
+            own, other = next(pair for pair in pairs if pair[0] != pair[1])
+            differs = (
+                f"rank {rank} has {own or 'nothing more'}, rank 0 has {other or 'nothing more'}: all ranks ask for the same"
+            )
             store.set(f"{failed}/why", differs)
             store.add(failed, 1)
             raise UsageError(f"psring: {differs}")

@@ -18,7 +18,7 @@ from ._optimizer import check_optimizer, ending_step, job_options, refuse_steps,
 from ._passes import Passes, put_values, whole
 from ._pushes import Pushes
 from ._served import Served, Step, closed
-from ._served_job import ServedJob, newest_of, servers_of
+from ._served_job import ServedJob, newest_of, options_of, servers_of
 from ._units import Policy, Unit, check_parameters, make_units, sort_by_calls
 from ._vector import broadcast
 from ._wrapper import Untrained, Wrapper, refuse_assigned
@@ -109,6 +109,10 @@ class ParameterServer(Wrapper):
             schedule,
             *(["--clip-norm", repr(float(clip_norm))] if clip_norm else []),
         ]
+        agreed = [f"updates={updates!r}", f"zero={zero}", f"servers={servers}", *options_of([*flags, *options])]
+        agreed += [f"find_unused_parameters={find_unused_parameters}", f"broadcast_buffers={broadcast_buffers}"]
+        for name, parameter in module.named_parameters():
+            agreed.append(f"parameter '{name}' {tuple(parameter.shape)}{'' if parameter.requires_grad else ', frozen'}")
         if checkpoint_dir:
             flags += ["--checkpoint-every", "1", "--checkpoint-dir", checkpoint_dir]
         if resume:
@@ -121,10 +125,12 @@ class ParameterServer(Wrapper):
             out=out,
             memory_bytes=_memory_bytes(units, servers, zero),
             timeout=timeout,
+            agreed=agreed,
         )
         self.job = self._served.job
         optimizer._psring = True  # type: ignore[attr-defined]
         self._step = Step()
+        self._alone: Slot | None = None  # has a gradient of a backward pass in no_sync() since the last means
         self._hold(units, servers)
         self._untrained = Untrained(module, self.job.world, broadcast_buffers and self._bsp)
         self._start()
@@ -229,6 +235,7 @@ class ParameterServer(Wrapper):
         if self._frees:
             self._passes.arrived(slot)
         if not self._syncs:
+            self._alone = slot
             return
         self._pushes.complete(slot)
 
@@ -264,7 +271,7 @@ class ParameterServer(Wrapper):
         """Where the servers average, the gradients are the means when backward returns, as under DDP."""
         if failed:
             self._pushes.restore()
-        elif not self._at_servers and self._pushes.are_complete():
+        elif not self._at_servers and (self._pushes.are_complete() or (self._unused and self._pushes.are_begun())):
             self._take_means()
 
     def _take_means(self) -> None:
@@ -272,12 +279,18 @@ class ParameterServer(Wrapper):
         self._push_rest()
         self.synchronize()
         self._pushes.end_step()
+        self._alone = None
 
     def _begin_update(self) -> None:
         """The optimizer is about to update with the mean gradients."""
         self._pushes.refuse_others()
         if self._pushes.are_begun():  # some parameters had no gradient
             self._take_means()
+        if self._alone is not None and self._alone.parameter.grad is not None:
+            raise UsageError(
+                f"psring: optimizer.step(): the gradient of '{self._alone.name}' is this worker's own, and no mean: the last "
+                "backward pass of a step runs outside of no_sync()"
+            )
 
     # --- the user's side ---
 

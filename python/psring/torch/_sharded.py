@@ -212,6 +212,15 @@ class Sharded(Wrapper):
 
     # --- the update ---
 
+    def _refuse_own_gradients(self) -> None:
+        """The optimizer updates with reduced gradients, and would not see those of this worker alone."""
+        for slot in (slot for unit in self._units for slot in unit.slots):
+            if slot.parameter.grad is not None and slot.parameter.grad is not self._stand_ins[slot]:
+                raise UsageError(
+                    f"psring: optimizer.step(): the gradient of '{slot.name}' is this worker's own, and was not reduced: the "
+                    "last backward pass of a step runs outside of no_sync(), through the Sharded"
+                )
+
     def _begin_gathers(self) -> None:
         """Stages 1 and 2: begins to gather the units that the optimizer has updated."""
         if self.stage < 3:
@@ -305,6 +314,7 @@ def _update(sharded: Sharded, own: Callable[..., Any]) -> Callable[..., Any]:
         sharded._refuse_unsynced_step()
         for shards in list(sharded._reduced):
             sharded._take_clearing_over(shards)
+        sharded._refuse_own_gradients()
         for unit in sharded._units:
             unit.adopt()
         result = own(*arguments, **keywords)

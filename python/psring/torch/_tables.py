@@ -17,7 +17,7 @@ from .._tables import Tables as Job
 from ._embeddings import Embedding, EmbeddingBag
 from ._row_optimizers import RowOptimizer, RowSteps, row_optimizer
 from ._rows import as_keys, fetch, places_of, values_of
-from ._served_job import ServedJob, servers_of
+from ._served_job import ServedJob, options_of, servers_of
 from .backend import memory_bytes
 
 
@@ -56,7 +56,7 @@ class Tables:
         self._served = ServedJob(
             servers,
             ["--table-optimizer", self.optimizer.spec, *options],
-            agreed=f"servers={servers}, optimizer={self.optimizer.spec}, options={list(options)}",
+            agreed=[f"servers={servers}", f"optimizer={self.optimizer.spec}", *options_of(options)],
             strategy="ps",
             steps=1,
             out=out,
