@@ -125,7 +125,8 @@ def changed(rank, size, how):
     else:
         module.weight.grad.numpy()[...] *= 2
     line = said(optimizer.step)
-    model._served.job.abort("the test is over")
+    model.job.barrier()
+    model.job.abort("the test is over")
     model._served._ended = True
     return line
 
@@ -146,6 +147,29 @@ def unused(rank, size):
     optimizer.step()
     model.close()
     return away
+
+
+class Looking(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(6, 3))
+
+    def forward(self, keys):
+        return F.embedding(keys, self.weight, sparse=True)
+
+
+def sparse(rank, size, way):
+    model, _ = model_of(way, Looking())
+    line = said(lambda: model(torch.tensor([1, 2])).sum().backward())
+    model.job.barrier()
+    model.job.abort("the test is over")
+    if way != "sharded":
+        model._served._ended = True
+    return line
+
+
+def scripted(rank, size, way):
+    return said(lambda: model_of(way, torch.jit.script(nn.Linear(6, 3))))
 
 
 def differ(rank, size, what):
@@ -173,6 +197,15 @@ class Gradients(unittest.TestCase):
         for how in ("clip", "numpy"):
             for line in run(changed, WORKERS, backend=None, arguments=(how,)):
                 self.assertRegex(line, "the gradient of '(weight|bias)' was changed after it was pushed")
+
+    def test_sparse_gradients_and_scripts(self):
+        for way in ("sharded", "mean", "server"):
+            with self.subTest(way):
+                backend = "psring" if way == "sharded" else None
+                for line in run(sparse, WORKERS, backend=backend, arguments=(way,)):
+                    self.assertIn("the gradient of 'weight' is sparse", line)
+                for line in run(scripted, WORKERS, arguments=(way,)):
+                    self.assertIn("the module is a ScriptModule", line)
 
     def test_means_with_unused_parameters(self):
         self.assertLess(max(run(unused, WORKERS, backend=None)), 1e-6)

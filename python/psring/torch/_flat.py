@@ -255,11 +255,11 @@ class FlatUnit:
         """Moves a complete gradient into the flat vector; no gradient counts as zeros."""
         if self.gradient is None:
             self.gradient = self.home.gradient_memory()
-        place = slot.of(self.gradient)
-        if slot.parameter.grad is None:
+        place, gradient = slot.of(self.gradient), dense_gradient(slot)
+        if gradient is None:
             place.zero_()
         else:
-            place.copy_(slot.parameter.grad)
+            place.copy_(gradient)
             slot.parameter.grad = None
 
     def begin_reduce(self) -> None:
@@ -272,6 +272,14 @@ class FlatUnit:
         assert self.gradient is not None
         self.home.absorb(self.gradient)
         self.gradient = None
+
+
+def dense_gradient(slot: Slot) -> torch.Tensor | None:
+    """The parameter's gradient. Refuses a sparse one, as functional.embedding(sparse=True) makes it."""
+    gradient = slot.parameter.grad
+    if gradient is not None and gradient.layout != torch.strided:
+        raise UsageError(f"psring: the gradient of '{slot.name}' is sparse: make the embedding with sparse=False")
+    return gradient
 
 
 def converted(slot: Slot) -> UsageError:

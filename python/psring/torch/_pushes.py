@@ -9,7 +9,7 @@ import torch
 
 from .._library import UsageError
 from ._absent import Absent
-from ._flat import Departures, FlatUnit, Slot, converted, without_gradient
+from ._flat import Departures, FlatUnit, Slot, converted, dense_gradient, without_gradient
 from ._served import Served, Step
 from ._unseen import Unseen
 
@@ -84,7 +84,7 @@ class Pushes:
             slot.unit.place(slot)
             slot.parameter.grad = self._stand_ins[slot]
             return
-        gradient, kept = slot.parameter.grad, self._kept.pop(slot)
+        gradient, kept = dense_gradient(slot), self._kept.pop(slot)
         if gradient is not kept and sys.getrefcount(kept) > _ALONE:  # a program keeps an earlier gradient, and its values
             own = kept.data
             kept.data = kept.clone()

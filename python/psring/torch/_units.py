@@ -129,6 +129,10 @@ def check_parameters(root: nn.Module, updated_here: bool) -> None:
         if parameter.requires_grad and parameter.dtype != torch.float32:
             raise _refusal(name, f"is {parameter.dtype}: expected torch.float32")
     for name, module in root.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise UsageError(
+                f"psring: {name or 'the module'} is a ScriptModule, whose passes are not seen: wrap it before torch.jit"
+            )
         if getattr(module, "sparse", False) is True and isinstance(module, (nn.Embedding, nn.EmbeddingBag)):
             raise _refusal(f"{name}.weight", "has sparse gradients: make the embedding with sparse=False")
         if getattr(module, "max_norm", None) is not None and not updated_here and module.weight.requires_grad:
