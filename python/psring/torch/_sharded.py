@@ -314,9 +314,9 @@ def _update(sharded: Sharded, own: Callable[..., Any]) -> Callable[..., Any]:
         sharded._refuse_unsynced_step()
         for shards in list(sharded._reduced):
             sharded._take_clearing_over(shards)
-        sharded._refuse_own_gradients()
         for unit in sharded._units:
             unit.adopt()
+        sharded._refuse_own_gradients()
         result = own(*arguments, **keywords)
         sharded._begin_gathers()
         sharded.synchronize()  # a program may read the parameters now
