@@ -369,7 +369,7 @@ TEST_CASE("jobs whose options have no effect on tables are refused") {
   says(job, "--consistency ssp:3 is refused");
   job = job_with("auto", 1);
   job.lr = 0.5;
-  says(job, "--lr is refused");
+  says(job, "--lr 0.5 is refused");
   says(CJobs::collectives(1), "no servers");
 }
 
