@@ -34,7 +34,7 @@ struct ElasticRange {
 std::optional<ElasticRange> parse_elastic(const std::string& text) {
   if (text.empty()) return std::nullopt;
   const std::string_view all = text;
-  const std::size_t colon = std::min(all.find(':'), all.size() - 1);
+  const std::size_t colon = std::min(all.find(':'), all.size() - 1);  // without one, the second part is empty
   const ElasticRange range{read_number<std::size_t>(all.substr(0, colon)).value_or(0),
                            read_number<std::size_t>(all.substr(colon + 1)).value_or(0)};
   if (range.least == 0 || range.least > range.most)
