@@ -56,10 +56,10 @@ class Writer {
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  std::uint64_t number(std::uint64_t most) {
+  std::uint64_t number(std::uint64_t most, std::string_view what) {
     std::uint64_t value = 0;
     raw(&value, sizeof value);
-    if (value > most) fail(ErrorKind::protocol, "layout: {}, but at most {} is allowed", value, most);
+    if (value > most) fail(ErrorKind::protocol, "layout: {} is {}, at most {} is allowed", what, value, most);
     return value;
   }
   float real() {
@@ -68,7 +68,7 @@ class Reader {
     return value;
   }
   std::string text() {
-    std::string value(number(kMaxName), '\0');
+    std::string value(number(kMaxName, "the length of a name"), '\0');
     raw(value.data(), value.size());
     return value;
   }
@@ -90,7 +90,7 @@ std::vector<std::size_t> read_shape(Reader& in, std::size_t dimensions) {
   std::vector<std::size_t> shape(dimensions);
   std::size_t elements = 1;
   for (std::size_t& extent : shape) {
-    extent = in.number(kMaxElements);
+    extent = in.number(kMaxElements, "an extent of a tensor");
     if (extent != 0 && elements > kMaxElements / extent) fail(ErrorKind::protocol, "layout: tensor too large");
     elements *= extent;
   }
@@ -99,16 +99,18 @@ std::vector<std::size_t> read_shape(Reader& in, std::size_t dimensions) {
 
 /// `shape`: of the slice, which differs from the whole tensor's along one axis alone.
 TensorSlice read_slice(Reader& in, const std::vector<std::size_t>& shape) {
-  TensorSlice slice{.whole_shape = read_shape(in, shape.size()), .axis = in.number(kMaxDimensions), .ranges = {}};
+  TensorSlice slice{.whole_shape = read_shape(in, shape.size()),
+                    .axis = in.number(kMaxDimensions, "the axis of a slice"),
+                    .ranges = {}};
   if (slice.axis >= shape.size()) fail(ErrorKind::protocol, "layout: a slice along axis {}", slice.axis);
   std::vector<std::size_t> expected = slice.whole_shape;
   const std::size_t whole = expected[slice.axis];
   expected[slice.axis] = 0;
-  slice.ranges.resize(in.number(kMaxRanges));
+  slice.ranges.resize(in.number(kMaxRanges, "the number of a slice's ranges"));
   std::size_t next = 0;
   for (Range& range : slice.ranges) {
-    range.begin = in.number(whole);
-    range.end = in.number(whole);
+    range.begin = in.number(whole, "the begin of a slice's range");
+    range.end = in.number(whole, "the end of a slice's range");
     if (range.begin < next || range.end < range.begin)
       fail(ErrorKind::protocol, "layout: a slice with [{}, {}) after {}", range.begin, range.end, next);
     next = range.end;
@@ -126,10 +128,10 @@ Init read_init(Reader& in, std::uint64_t kind) {
 TensorLayout read_tensor(Reader& in) {
   TensorLayout tensor;
   tensor.spec.name = in.text();
-  tensor.spec.shape = read_shape(in, in.number(kMaxDimensions));
-  const std::uint64_t init = in.number(kSlice + kNotCounted + 2);
+  tensor.spec.shape = read_shape(in, in.number(kMaxDimensions, "the number of a tensor's dimensions"));
+  const std::uint64_t init = in.number(kSlice + kNotCounted + 2, "the kind of a tensor");
   tensor.spec.init = read_init(in, init & (kNotCounted - 1));
-  tensor.id = static_cast<std::uint32_t>(in.number(kMaxTensors));
+  tensor.id = static_cast<std::uint32_t>(in.number(kMaxTensors, "the number of a tensor"));
   tensor.counted = (init & kNotCounted) == 0;
   if ((init & kSlice) != 0) tensor.spec.slice = read_slice(in, tensor.spec.shape);
   return tensor;
@@ -142,7 +144,7 @@ CutWeights read_weights(Reader& in, std::size_t owners) {
   std::vector<std::uint32_t> weights;
   std::uint64_t sum = 0;
   for (std::size_t owner = 0; owner < owners; ++owner) {
-    weights.push_back(static_cast<std::uint32_t>(in.number(kMost)));
+    weights.push_back(static_cast<std::uint32_t>(in.number(kMost, "the weight of an owner")));
     sum += weights.back();
     if (weights.back() == 0 || sum > kMost)
       fail(ErrorKind::protocol, "layout: a weight of {}, {} in all", weights.back(), sum);
@@ -151,7 +153,7 @@ CutWeights read_weights(Reader& in, std::size_t owners) {
 }
 
 DType read_type(Reader& in) {
-  const auto type = static_cast<DType>(in.number(kDTypes - 1));
+  const auto type = static_cast<DType>(in.number(kDTypes - 1, "an element type"));
   if (type != DType::f32 && type != DType::f16 && type != DType::bf16)
     fail(ErrorKind::protocol, "layout: elements of type {} are not supported", name_of(type));
   return type;
@@ -160,13 +162,13 @@ DType read_type(Reader& in) {
 TableLayout read_table(Reader& in) {
   TableLayout table;
   table.name = in.text();
-  table.width = in.number(kMaxWidth);
+  table.width = in.number(kMaxWidth, "the width of a table");
   table.type = read_type(in);
-  table.init = read_init(in, in.number(2));
-  table.most_keys = in.number(kMaxKeys);
-  table.most_bags = in.number(kMaxKeys);
-  table.pieces = in.number(kMaxTablePieces);
-  table.lookahead = in.number(kMaxLookahead);
+  table.init = read_init(in, in.number(2, "the kind of a table's initial values"));
+  table.most_keys = in.number(kMaxKeys, "most_keys of a table");
+  table.most_bags = in.number(kMaxKeys, "most_bags of a table");
+  table.pieces = in.number(kMaxTablePieces, "the number of a table's pieces");
+  table.lookahead = in.number(kMaxLookahead, "lookahead of a table");
   if (table.width == 0 || table.pieces == 0 || table.type == DType::f16)
     fail(ErrorKind::protocol, "layout: table '{}' of width {} and type {} in {} pieces", table.name, table.width,
          name_of(table.type), table.pieces);
@@ -233,26 +235,26 @@ LayoutMessage decode_layout(std::span<const std::byte> bytes) {
     fail(ErrorKind::protocol, "layout: {} bytes, at most {} are allowed", bytes.size(), kMaxPayloadBytes);
   Reader in(bytes);
   LayoutMessage message;
-  message.seed = in.number(~std::uint64_t{0});
-  const std::uint64_t flags = in.number(kInitialByWorker + kHasTables);
+  message.seed = in.number(~std::uint64_t{0}, "the seed");
+  const std::uint64_t flags = in.number(kInitialByWorker + kHasTables, "the flags");
   message.initial_by_worker = (flags & kInitialByWorker) != 0;
-  const std::size_t owners = in.number(1 << 16);
+  const std::size_t owners = in.number(1 << 16, "the number of owners");
   if (owners == 0) fail(ErrorKind::protocol, "layout: no owners");
-  const std::size_t piece_elements = in.number(kPieceElements);
+  const std::size_t piece_elements = in.number(kPieceElements, "the size of pieces");
   if (piece_elements < kLeastPieceElements || piece_elements % kCut != 0)
     fail(ErrorKind::protocol, "layout: pieces of {} elements", piece_elements);
   const DType parameter_type = read_type(in);
   const DType gradient_type = read_type(in);
-  const std::size_t pushes = in.number(kMaxPushes);
+  const std::size_t pushes = in.number(kMaxPushes, "the number of pushes");
   if (pushes == 0) fail(ErrorKind::protocol, "layout: no pushes");
-  const std::size_t count = in.number(kMaxTensors);
+  const std::size_t count = in.number(kMaxTensors, "the number of units");
   std::vector<UnitSpec> units;
   std::size_t elements = 0;
   for (std::size_t u = 0; u < count; ++u) {
     UnitSpec unit;
     unit.name = in.text();
-    unit.trained = in.number(1) == 1;
-    const std::size_t tensors = in.number(kMaxTensors);
+    unit.trained = in.number(1, "whether a unit is trained") == 1;
+    const std::size_t tensors = in.number(kMaxTensors, "the number of a unit's tensors");
     for (std::size_t t = 0; t < tensors; ++t) {
       unit.tensors.push_back(read_tensor(in));
       elements += unit.tensors.back().spec.elements();
@@ -261,7 +263,7 @@ LayoutMessage decode_layout(std::span<const std::byte> bytes) {
     units.push_back(std::move(unit));
   }
   std::vector<TableLayout> tables;
-  const std::size_t table_count = (flags & kHasTables) != 0 ? in.number(kMaxTables) : 0;
+  const std::size_t table_count = (flags & kHasTables) != 0 ? in.number(kMaxTables, "the number of tables") : 0;
   if (table_count > 0 && owners > kMostTableOwners)
     fail(ErrorKind::protocol, "layout: {} owners of a table, at most {}", owners, kMostTableOwners);
   for (std::size_t t = 0; t < table_count; ++t) tables.push_back(read_table(in));
