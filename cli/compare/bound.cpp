@@ -5,6 +5,7 @@
 
 #include <psring/cli/compare/bound.h>
 #include <psring/common/base/text/names.h>
+#include <psring/common/base/text/text.h>
 
 namespace psring::cli {
 namespace {
@@ -35,10 +36,6 @@ bool has_straggler(const StepFigures& step) {
 
 bool others_wait(const StepFigures& step) {
   return step.others_exposed_s >= (step.slowest_busy_s - step.others_busy_s) / 2;
-}
-
-std::string count(std::size_t number, std::string_view noun) {
-  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
 }
 
 std::string ms(double seconds) { return fmt::format("{:.{}f}", seconds * 1e3, seconds < 0.01 ? 2 : 1); }
@@ -101,11 +98,11 @@ std::string not_comparable(const StepFigures& step) {
   std::string reasons;
   const auto add = [&](const std::string& reason) { reasons += (reasons.empty() ? "" : ", ") + reason; };
   if (step.threads > step.processors)
-    add(fmt::format("{} on {}", count(step.threads, "thread"), count(step.processors, "processor")));
+    add(fmt::format("{} on {}", count_of(step.threads, "thread"), count_of(step.processors, "processor")));
   if (!step.others)
     add("the load of other programs is not known");
   else if (*step.others > kNoise)
-    add(fmt::format("other programs took {:.1f} of {}", *step.others, count(step.processors, "processor")));
+    add(fmt::format("other programs took {:.1f} of {}", *step.others, count_of(step.processors, "processor")));
   if (step.run_delay.value_or(0) >= kComparable)
     add(fmt::format("a worker had no processor for {:.0f} % of its time", 100 * *step.run_delay));
   return reasons;
@@ -138,7 +135,7 @@ std::string because(Bound bound, const StepFigures& step) {
       return fmt::format("waits for {} of {} ms, a server works for {}", ms(step.exposed_s), ms(step.step_s),
                          ms(*step.server_busy_s));
     case Bound::processors:
-      return fmt::format("{}; {} work for {} ms of it", part, count(step.processors, "processor"),
+      return fmt::format("{}; {} work for {} ms of it", part, count_of(step.processors, "processor"),
                          ms(step.processors_s()));
     case Bound::latency:
     case Bound::unknown:

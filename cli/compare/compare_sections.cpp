@@ -4,7 +4,7 @@
 
 #include <psring/cli/compare/compare_sections.h>
 #include <psring/cli/compare/table_cells.h>
-#include <psring/cli/train/summary_text.h>
+#include <psring/common/base/text/text.h>
 
 namespace psring::cli {
 namespace {

@@ -11,9 +11,9 @@
 #include <psring/cli/compare/sweep.h>
 #include <psring/cli/plan/plan_candidates.h>
 #include <psring/cli/train/job_memory.h>
-#include <psring/cli/train/summary_text.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/spec.h>
+#include <psring/common/base/text/text.h>
 #include <psring/common/device/mapping.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/worker/pace.h>

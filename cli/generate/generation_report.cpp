@@ -9,6 +9,7 @@
 #include <psring/cli/text_table.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
+#include <psring/common/base/text/text.h>
 #include <psring/worker/model/generate/gpt_decoder.h>
 #include <psring/worker/model/generate/gpt_weights.h>
 #include <psring/worker/model/generate/kv_cache.h>
@@ -202,10 +203,10 @@ std::string generation_text(const GenerationReport& report, const Generator& gen
   const GptShape& shape = generator.shape();
   const Generated& made = report.made;
   std::string text =
-      fmt::format("model      {}: {:.2f} M parameters in {}, {}, {}{} thread{}\n", worker::gpt_text(shape),
+      fmt::format("model      {}: {:.2f} M parameters in {}, {}, {}{}\n", worker::gpt_text(shape),
                   static_cast<double>(worker::parameter_count(shape)) / 1e6, generator.weights().text(),
                   generator.kernels(), report.ranks.size() > 1 ? fmt::format("{} ranks of ", report.ranks.size()) : "",
-                  report.threads, report.threads == 1 ? "" : "s");
+                  count_of(report.threads, "thread"));
   text += memory_lines(report, shape, tokens);
   text += fmt::format("prefill    {} tokens in {}, {:.0f} tokens/s\n", report.prompt_tokens(),
                       time_text(made.prefill_s), per_second(report.prompt_tokens(), made.prefill_s));

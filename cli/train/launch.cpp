@@ -21,6 +21,7 @@
 #include <psring/common/base/system/standard_files.h>
 #include <psring/common/base/temporary_folder.h>
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/text.h>
 #include <psring/common/net/host.h>
 #include <psring/common/net/key.h>
 #include <psring/common/proc/agent.h>
@@ -158,10 +159,9 @@ LaunchRecord launch_record(const LaunchOptions& options) {
 void print_awaited(const LaunchOptions& options, const std::string& endpoint) {
   const std::size_t others = options.nodes - 1;
   if (options.tell_tasks)
-    out::print("coordinator at {}: waiting for {} more task{}\n", endpoint, others, others > 1 ? "s" : "");
+    out::print("coordinator at {}: waiting for {}\n", endpoint, count_of(others, "more task"));
   else
-    out::print("coordinator at {}: waiting for the agents of {} more host{}\n", endpoint, others,
-               others > 1 ? "s" : "");
+    out::print("coordinator at {}: waiting for the agents of {}\n", endpoint, count_of(others, "more host"));
 }
 
 }  // namespace

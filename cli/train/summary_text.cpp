@@ -6,6 +6,7 @@
 
 #include <psring/cli/train/summary_text.h>
 #include <psring/common/base/median.h>
+#include <psring/common/base/text/text.h>
 
 namespace psring::cli {
 namespace {
@@ -65,14 +66,8 @@ std::string pipeline_text(const PipelineSummary& pipeline) {
 
 }  // namespace
 
-std::string count_of(std::size_t count, std::string_view noun) {
-  const std::string_view ending = count == 1 ? "" : noun.ends_with("ch") ? "es" : "s";
-  return fmt::format("{} {}{}", count, noun, ending);
-}
-
 std::string losses_line(const Summary& summary) {
-  std::string text =
-      "went on after " + (summary.losses == 1 ? std::string("1 loss") : fmt::format("{} losses", summary.losses));
+  std::string text = "went on after " + count_of(summary.losses, "loss");
   if (const std::vector<double>& times = summary.recovery_seconds; !times.empty())
     text += fmt::format(", within {:.2f} s (median; worst {:.2f} s)", median(times), std::ranges::max(times));
   if (summary.workers < summary.begun_with)

@@ -9,9 +9,6 @@
 
 namespace psring::cli {
 
-/// "1 worker", "2 workers".
-std::string count_of(std::size_t count, std::string_view noun);
-
 /// "went on after 2 losses, ...": for a run that lost processes and continued.
 std::string losses_line(const Summary& summary);
 

@@ -24,6 +24,7 @@
 #include <psring/common/base/system/standard_files.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
+#include <psring/common/base/text/text.h>
 #include <psring/common/net/address.h>
 #include <psring/common/net/key.h>
 #include <psring/common/proc/launched_task.h>
@@ -132,8 +133,9 @@ void print_plan(const worker::TrainSetup& setup) {
   std::size_t parameters = 0;
   for (const UnitLayout& unit : layout.units)
     for (const TensorLayout& tensor : unit.tensors) parameters += tensor.spec.elements();
-  out::print("{}: {} parameters in {} units, {} samples, {} steps of {} samples\n", setup.model().name, parameters,
-             layout.units.size(), setup.data().train->size(), setup.steps(), job.global_batch);
+  out::print("{}: {} in {}, {}, {} of {}\n", setup.model().name, count_of(parameters, "parameter"),
+             count_of(layout.units.size(), "unit"), count_of(setup.data().train->size(), "sample"),
+             count_of(setup.steps(), "step"), count_of(job.global_batch, "sample"));
   print_other_model(job);
   print_frozen(setup);
   print_tables(setup);

@@ -68,6 +68,11 @@ std::string with_escapes(std::string_view bytes) {
   return text;
 }
 
+std::string count_of(std::size_t count, std::string_view noun) {
+  const std::string_view ending = count == 1 ? "" : noun.ends_with("ch") || noun.ends_with("ss") ? "es" : "s";
+  return fmt::format("{} {}{}", count, noun, ending);
+}
+
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   for (std::size_t at = 0; at <= text.size();) {

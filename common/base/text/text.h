@@ -24,6 +24,9 @@ std::string with_escapes(std::string_view bytes);
 /// Returns the parts of a text between separators: one more than there are separators.
 std::vector<std::string> split(std::string_view text, char separator = ',');
 
+/// Returns "1 worker", "2 workers", "2 batches".
+std::string count_of(std::size_t count, std::string_view noun);
+
 /// Returns the lines of a plain text, without their ends. A last line does not need an end.
 std::vector<std::string_view> lines_of(std::string_view text);
 

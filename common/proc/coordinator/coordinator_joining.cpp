@@ -5,17 +5,10 @@
 
 #include <fmt/ranges.h>
 
+#include <psring/common/base/text/text.h>
 #include <psring/common/proc/coordinator/coordinator.h>
 
 namespace psring::net {
-namespace {
-
-std::string count_of(std::size_t count, Role role) {
-  return fmt::format("{} {}{}", count, to_string(role), count == 1 ? "" : "s");
-}
-
-}  // namespace
-
 void Coordinator::join(const Connection& from, const control::Hello& message) {
   if (waits(from, message)) return;
   // An agent that stays after a job asks for the next job. It asks again when this coordinator closes the connection.
@@ -124,18 +117,18 @@ std::optional<control::Refused> Coordinator::objection(const control::Hello& mes
   if (message.rank && *message.rank >= most)
     return control::Refused{ErrorKind::usage,
                             fmt::format("{} {}: the job has {}, ranks from 0", to_string(message.role), *message.rank,
-                                        count_of(most, message.role))};
+                                        count_of(most, to_string(message.role)))};
   if (message.rank && given_up_.contains({message.role, *message.rank}))
     return control::Refused{ErrorKind::peer_lost, "the job continues without this process"};
   if (free_rank(message)) return std::nullopt;
   if (!message.rank) {
     const std::uint32_t ranks = message.role == Role::server ? plan_.standalone() : most;
     if (ranks == 0) return control::Refused{ErrorKind::usage, "the job's servers run in its workers' processes"};
-    return control::Refused{ErrorKind::usage,
-                            ranks == most
-                                ? fmt::format("all {} of the job have joined already", count_of(most, message.role))
-                            : ranks == 1 ? "the only standalone server has joined already"
-                                         : fmt::format("all {} standalone servers have joined already", ranks)};
+    return control::Refused{
+        ErrorKind::usage,
+        ranks == most ? fmt::format("all {} of the job have joined already", count_of(most, to_string(message.role)))
+        : ranks == 1  ? "the only standalone server has joined already"
+                      : fmt::format("all {} standalone servers have joined already", ranks)};
   }
   return control::Refused{ErrorKind::usage, fmt::format("{} has joined already; ask for another --rank, or for none",
                                                         describe_holder({message.role, *message.rank}))};
@@ -189,7 +182,8 @@ std::string Coordinator::missing() const {
       const auto joined =
           std::count_if(members_.begin(), members_.end(), [&](const auto& m) { return m.first.role == role; });
       const std::size_t absent = expected(role) - static_cast<std::size_t>(joined);
-      if (absent > 0) parts.push_back(count_of(absent, role) + (role == Role::server ? missing_servers() : ""));
+      if (absent > 0)
+        parts.push_back(count_of(absent, to_string(role)) + (role == Role::server ? missing_servers() : ""));
       if (role == Role::agent && absent > 0) break;  // the absent roles are the roles of the absent agents
     }
   }
