@@ -1,12 +1,15 @@
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <psring/common/base/byte_ledger.h>
+#include <psring/common/base/text/error.h>
 #include <psring/common/net/channel.h>
 #include <psring/common/net/shm/channel.h>
 
@@ -22,6 +25,16 @@ inline std::unique_ptr<Transport> over(std::unique_ptr<Channel> channel, Peer se
   std::vector<std::unique_ptr<Channel>> channels;
   channels.push_back(std::move(channel));
   return make_poll_transport(self, key.job_id(), std::move(channels), ledger);
+}
+
+/// Returns the error of a call that has to throw one.
+inline Error error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error;
+  }
+  throw std::logic_error("nothing was thrown");
 }
 
 /// A name that no other test of this machine listens at.

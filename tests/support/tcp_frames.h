@@ -2,11 +2,9 @@
 
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,7 +13,6 @@
 #include <catch2/catch.hpp>
 #include <poll.h>
 
-#include <psring/common/base/text/error.h>
 #include <psring/common/net/tcp/channel.h>
 #include <psring/tests/support/tcp_cluster.h>
 
@@ -66,15 +63,6 @@ inline std::vector<std::byte> pattern(std::size_t size, std::uint32_t seed = 1) 
 
 inline bool same(std::span<const std::byte> a, std::span<const std::byte> b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
-}
-
-inline Error error_of(const std::function<void()>& action) {
-  try {
-    action();
-  } catch (const Error& error) {
-    return error;
-  }
-  throw std::logic_error("nothing was thrown");
 }
 
 /// Two workers; worker 1 has connected to worker 0.
