@@ -51,9 +51,9 @@ class Transport {
   /// there is no link to the peer any more.
   virtual void send(Peer to, FrameHeader header, std::span<const std::byte> payload) = 0;
 
-  /// Returns the next frame of any peer; frames of one peer are in order. Returns nothing once `deadline` has passed,
-  /// `wake` was called, or bytes in flight have left so that there is room for more. Throws peer_lost if a link broke,
-  /// protocol if a peer broke the protocol.
+  /// Returns the next frame of any peer; frames of one peer are in order. Returns nothing once `deadline` has passed
+  /// (and no frame is there), `wake` was called, or bytes in flight have left so that there is room for more. Throws
+  /// peer_lost if a link broke, protocol if a peer broke the protocol.
   virtual std::optional<Message> receive(Moment deadline) = 0;
 
   /// Bytes given to `send` for this peer that have not left yet. A sender with priorities bounds them.

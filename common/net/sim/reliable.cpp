@@ -116,7 +116,7 @@ class Reliable final : public ReliableTransport {
   /// `receive`, with the links locked.
   std::optional<Message> next(Moment deadline) {
     for (;;) {
-      if (woken_.exchange(false)) return std::nullopt;
+      if (woken_.exchange(false) && clock_.now() < deadline) return std::nullopt;
       // Takes all frames that are there first, so that the frames that leave next acknowledge them.
       while (ready_.empty() && look(Moment::min())) {
       }
