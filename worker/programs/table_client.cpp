@@ -13,33 +13,46 @@
 namespace psring::worker {
 namespace {
 
-/// Payloads of frames in one memory: a frame's keys, and then its values.
+/// Frames with their payloads in one memory: a frame's keys, and then its values.
 struct Payloads {
+  std::vector<RowFrame> frames;
   Buffer memory;
   std::vector<std::span<const std::byte>> parts;
 };
 
-/// Copies the keys and the values, which are f32, into the payloads of the frames, with values of type `type`.
-Payloads make_payloads(std::span<const RowFrame> frames, std::span<const std::uint64_t> keys,
-                       std::span<const float> values, std::size_t width, DType type, MemoryLedger& memory,
-                       Arena& arena) {
-  const std::size_t each = sizeof(std::uint64_t) + width * size_bytes(type);
+/// Copies the keys, which are those of one table, and their values from f32 into frames to the table's owners.
+Payloads make_payloads(const TableLayout& table, std::size_t owners, std::span<const std::uint64_t> keys,
+                       std::span<const float> values, MemoryLedger& memory, Arena& arena) {
+  const std::size_t width = table.width;
+  const std::size_t each = sizeof(std::uint64_t) + table.row_bytes();
   const auto place = [&](const RowFrame& frame) { return round_up(frame.rows.size() * each, Arena::kAlignment); };
+  std::vector<RowFrame> frames = cut_rows(table, owners, keys);
   std::size_t bytes = Arena::kAlignment;
   for (const RowFrame& frame : frames) bytes += place(frame);
-  Payloads made{Buffer(bytes, Category::communication, memory, &arena), {}};
+  Payloads made{std::move(frames), Buffer(bytes, Category::communication, memory, &arena), {}};
   std::size_t at = 0;
-  for (const RowFrame& frame : frames) {
+  for (const RowFrame& frame : made.frames) {
     const std::span<std::byte> part = made.memory.bytes().subspan(at, frame.rows.size() * each);
     const std::span<const std::uint64_t> own = keys.subspan(frame.rows.begin, frame.rows.size());
     if (!own.empty()) std::memcpy(part.data(), own.data(), own.size_bytes());
     convert(values.subspan(frame.rows.begin * width, frame.rows.size() * width),
-            Elements(part.data() + own.size_bytes(), frame.rows.size() * width, type));
+            Elements(part.data() + own.size_bytes(), frame.rows.size() * width, table.type));
     made.parts.push_back(part);
     at += place(frame);
   }
   return made;
 }
+
+/// A call of `list`: others wait until it returns.
+struct ListingTurn {
+  std::atomic<bool>& taken;
+  bool mine = false;
+
+  bool take() { return mine = mine || !taken.exchange(true); }
+  ~ListingTurn() {
+    if (mine) taken = false;
+  }
+};
 
 }  // namespace
 
@@ -155,12 +168,20 @@ bool TableClient::wait(const FetchedRows& rows, Moment until) {
       until);
 }
 
+/// The memory of the rows' gradients; the first gradient lists the rows. Throws usage if the arena has no room, and
+/// lists nothing then. REQUIRES: under the lock.
+std::span<float> TableClient::gradients_of(const std::shared_ptr<FetchedRows>& rows) {
+  const bool first = rows->gradients_.size_bytes() == 0;
+  const std::span<float> gradients = rows->gradients();
+  if (first) tables_[rows->table()].graded.push_back(rows);
+  return gradients;
+}
+
 void TableClient::add(const std::shared_ptr<FetchedRows>& rows, const Bags& bags, std::span<const float> gradients) {
   bags.check(rows->size());
   const std::size_t width = rows->width();
   servers_->locked([&] {
-    if (rows->gradients_.size_bytes() == 0) tables_[rows->table()].graded.push_back(rows);
-    float* const into = rows->gradients().data();
+    float* const into = gradients_of(rows).data();
     for (std::size_t bag = 0; bag < bags.size(); ++bag) {
       const float* const gradient = gradients.data() + bag * width;
       const Range lookups = bags.lookups(bag);
@@ -180,8 +201,7 @@ void TableClient::add(const std::shared_ptr<FetchedRows>& rows, const Bags& bags
 void TableClient::add(const std::shared_ptr<FetchedRows>& rows, std::span<const float> gradients) {
   const std::size_t width = rows->width();
   servers_->locked([&] {
-    if (rows->gradients_.size_bytes() == 0) tables_[rows->table()].graded.push_back(rows);
-    const std::span<float> into = rows->gradients();
+    const std::span<float> into = gradients_of(rows);
     for (std::size_t row = 0; row < rows->size(); ++row) {
       const std::span<const float> from = gradients.subspan(row * width, width);
       if (std::ranges::all_of(from, [](float value) { return value == 0; })) continue;
@@ -260,28 +280,24 @@ void TableClient::end_step(double lr) {
   servers_->locked([&] {
     if (!idle()) fail(ErrorKind::usage, "a step ends before the one before it has: wait for that first");
     std::vector<Merged> merged;
+    std::vector<Payloads> sent;  // all made before the first leaves: without room no table has a part of the step
     for (std::size_t table = 0; table < tables_.size(); ++table) {
-      merged.push_back(merge(table));
-      if (merged.back().keys.size() > layout_.tables[table].most_keys)
+      const TableLayout& layout = layout_.tables[table];
+      const Merged& sums = merged.emplace_back(merge(table));
+      if (sums.keys.size() > layout.most_keys)
         fail(ErrorKind::usage,
-             "gradients of {} different keys of table '{}' in one step, at most most_keys = {} were "
-             "declared",
-             merged.back().keys.size(), layout_.tables[table].name, layout_.tables[table].most_keys);
+             "gradients of {} different keys of table '{}' in one step, at most most_keys = {} were declared",
+             sums.keys.size(), layout.name, layout.most_keys);
+      sent.push_back(make_payloads(layout, layout_.owners, sums.keys, sums.gradients, member_.memory(), arena_));
     }
-    for (std::size_t table = 0; table < tables_.size(); ++table) push(table, merged[table], static_cast<float>(lr));
+    for (std::size_t table = 0; table < tables_.size(); ++table) {
+      rows_->push(table, sent[table].frames, sent[table].parts, step_, static_cast<float>(lr));
+      tables_[table].sends.push_back(std::move(sent[table].memory));
+      predicted_.sent += merged[table].keys.size() * (sizeof(std::uint64_t) + layout_.tables[table].row_bytes());
+    }
     clear();
     ++step_;
   });
-}
-
-void TableClient::push(std::size_t number, const Merged& merged, float lr) {
-  const TableLayout& layout = layout_.tables[number];
-  const std::vector<RowFrame> frames = cut_rows(layout, layout_.owners, merged.keys);
-  Payloads payloads =
-      make_payloads(frames, merged.keys, merged.gradients, layout.width, layout.type, member_.memory(), arena_);
-  rows_->push(number, frames, payloads.parts, step_, lr);
-  tables_[number].sends.push_back(std::move(payloads.memory));
-  predicted_.sent += merged.keys.size() * (sizeof(std::uint64_t) + layout.row_bytes());
 }
 
 void TableClient::assign(std::size_t number, std::span<const std::uint64_t> keys, std::span<const float> values) {
@@ -300,13 +316,11 @@ void TableClient::assign(std::size_t number, std::span<const std::uint64_t> keys
     std::ranges::copy(values.subspan(i * layout.width, layout.width),
                       rows->gradients().subspan(place * layout.width).begin());
   }
-  const std::vector<RowFrame> frames = cut_rows(layout, layout_.owners, rows->keys());
-  Payloads payloads =
-      make_payloads(frames, rows->keys(), rows->gradients(), layout.width, DType::f32, member_.memory(), arena_);
+  Payloads sent = make_payloads(layout, layout_.owners, rows->keys(), rows->gradients(), member_.memory(), arena_);
   servers_->locked([&] {
     if (!idle()) fail(ErrorKind::usage, "rows get values before the step before has ended: wait for that first");
-    rows_->assign(number, frames, payloads.parts);
-    tables_[number].sends.push_back(std::move(payloads.memory));
+    rows_->assign(number, sent.frames, sent.parts);
+    tables_[number].sends.push_back(std::move(sent.memory));
   });
 }
 
@@ -321,21 +335,6 @@ RowFrame TableClient::piece_of(std::size_t number, std::uint64_t hashed) const {
     }
   fail(ErrorKind::bug, "key {:#x} of table '{}' has no owner", hashed, layout.name);
 }
-
-namespace {
-
-/// A call of `list`: others wait until it returns.
-struct ListingTurn {
-  std::atomic<bool>& taken;
-  bool mine = false;
-
-  bool take() { return mine = mine || !taken.exchange(true); }
-  ~ListingTurn() {
-    if (mine) taken = false;
-  }
-};
-
-}  // namespace
 
 bool TableClient::list(std::size_t number, std::uint64_t& cursor, std::span<std::uint64_t> keys,
                        std::span<float> values, std::size_t& count, Moment until) {

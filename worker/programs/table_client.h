@@ -100,7 +100,7 @@ class TableClient {
   void clear();
   bool idle();
   Merged merge(std::size_t table);
-  void push(std::size_t table, const Merged& merged, float lr);
+  std::span<float> gradients_of(const std::shared_ptr<FetchedRows>& rows);
   RowFrame piece_of(std::size_t table, std::uint64_t hashed) const;
 
   Membership& member_;

@@ -18,97 +18,13 @@
 #include <psring/c.h>
 #include <psring/common/base/rng.h>
 #include <psring/tests/support/c_jobs.h>
+#include <psring/tests/support/c_tables.h>
 #include <psring/worker/c/handles.h>
 
 using psring::JobOptions;
-using psring::test::CJobs;
+using namespace psring::test;
 
 namespace {
-
-constexpr std::size_t kWidth = 3;
-constexpr double kRate = 0.5;
-
-JobOptions job_with(const std::string& transport, std::size_t workers = 2, std::size_t servers = 3) {
-  JobOptions job;
-  job.workers = workers;
-  job.servers = servers;
-  job.transport = transport;
-  return job;
-}
-
-void need(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what + ": " + psring_last_error());
-}
-void ok(psring_status status, const std::string& what) { need(status == PSRING_OK, what); }
-/// The call was refused, by a line with this text.
-void refused(psring_status status, const std::string& text) {
-  need(status == PSRING_USAGE && std::string(psring_last_error()).find(text) != std::string::npos,
-       "refused with '" + text + "'");
-}
-
-std::string run(const JobOptions& options, const std::function<void(psring_job*)>& body) {
-  const CJobs jobs(options);
-  std::vector<std::string> errors(options.workers);
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t rank = 0; rank < options.workers; ++rank)
-      threads.emplace_back([&, rank] {
-        psring_job* job = nullptr;
-        try {
-          job = jobs.join(static_cast<std::int64_t>(rank));
-          body(job);
-          ok(psring_leave(job, 60), "leave");
-        } catch (const std::exception& error) {
-          errors[rank] = error.what();
-        }
-        psring_free(job);
-      });
-  }
-  std::string all;
-  for (const std::string& error : errors) all += error;
-  return all;
-}
-
-psring_table_options options_of(const char* name, std::size_t most_keys = 64) {
-  psring_table_options options{};
-  options.size = sizeof options;
-  options.name = name;
-  options.width = kWidth;
-  options.init = "constant:0.25";
-  options.most_keys = most_keys;
-  return options;
-}
-
-psring_table* opened(psring_job* job, const char* name = "ads") {
-  const psring_table_options options = options_of(name);
-  psring_table* table = nullptr;
-  ok(psring_table_open(job, &options, &table), "open");
-  return table;
-}
-
-psring_rows* fetched(psring_table* table, const std::vector<std::uint64_t>& keys, std::uint64_t version) {
-  psring_rows* rows = nullptr;
-  ok(psring_table_fetch(table, keys.data(), keys.size(), version, &rows), "fetch");
-  return rows;
-}
-
-psring_bags bags_of(std::size_t lookups) {
-  psring_bags bags{};
-  bags.size = sizeof bags;
-  bags.lookups = bags.bags = lookups;
-  return bags;
-}
-
-/// The values of the rows of keys, key by key.
-std::vector<float> values_of(psring_table* table, const std::vector<std::uint64_t>& keys, std::uint64_t version) {
-  psring_rows* const rows = fetched(table, keys, version);
-  ok(psring_rows_wait(rows, 60), "wait");
-  std::vector<float> values(keys.size() * kWidth);
-  const psring_bags bags = bags_of(keys.size());
-  ok(psring_rows_pool(rows, &bags, values.data()), "pool");
-  psring_rows_free(rows);
-  return values;
-}
 
 std::vector<std::uint64_t> keys_of(std::size_t rank, std::uint64_t step) {
   const psring::CounterRng rng(
