@@ -13,6 +13,8 @@ namespace {
 using psring::ErrorKind;
 using psring::fail;
 
+constexpr std::size_t kMostState = std::size_t{1} << 16;  // floats of a key
+
 int serve(const psring::RoleOptions& job, std::span<const psring_handle> handles) {
   psring::Registry<psring::server::Aggregator> aggregators;
   psring::server::register_builtin_aggregators(aggregators);
@@ -21,6 +23,9 @@ int serve(const psring::RoleOptions& job, std::span<const psring_handle> handles
   for (const psring_handle& handle : handles) {
     if (handle.name == nullptr || handle.push == nullptr)
       fail(ErrorKind::usage, "psring_serve: a handle without name or push");
+    if (handle.state > kMostState)
+      fail(ErrorKind::usage, "psring_serve: handle '{}' with {} floats of state, at most {}", handle.name, handle.state,
+           kMostState);
     if (optimizers.rows.contains(handle.name))
       fail(ErrorKind::usage, "psring_serve: the name '{}' of a handle is taken", handle.name);
     const auto push = [handle](auto values, auto state, auto pushed, float lr) {

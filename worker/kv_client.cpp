@@ -94,6 +94,7 @@ KvClient::Pull KvClient::begin_pull(std::span<const std::uint64_t> keys) {
 }
 
 void KvClient::end_pull(const Pull& pull, std::span<float> values) {
+  if (pull == nullptr) fail(ErrorKind::usage, "KvClient: the end of a pull that has not begun");
   const FetchedRows& rows = *pull;
   const std::size_t width = state_->width;
   if (values.size() != rows.places().size() * width)

@@ -17,7 +17,8 @@ class FetchedRows;
 /// key's values is the rule that the job's --table-optimizer names, one of psring's or the program's own (KvHandle).
 ///
 /// Under --consistency asp each push is an update at once. Under bsp the job's workers push together, and the rule gets
-/// the mean; a worker that has nothing to push pushes no keys. A worker reads its own writes. Belongs to one thread.
+/// the mean; a worker that has nothing to push pushes no keys, so that all push equally often: where one has finished,
+/// the others' next push waits until --op-timeout. A worker reads its own writes. Belongs to one thread.
 ///
 /// All calls throw as the links and the coordinator do: timeout, unauthorised, peer_lost, protocol, usage. A KvClient
 /// that goes without `finish` is a lost worker to the rest of the job.
@@ -28,7 +29,7 @@ class KvClient {
     std::string init = "constant:0";  ///< of keys that nobody has pushed; or uniform:A, normal:A
     std::size_t most_keys = 65536;    ///< different keys in one call
   };
-  using Pull = std::shared_ptr<FetchedRows>;  ///< one that has begun
+  using Pull = std::shared_ptr<FetchedRows>;  ///< one that has begun; it must not outlive the client
 
   /// Waits until all processes of the job are there. All workers have to pass the same options.
   KvClient(const RoleOptions& job, Options options);

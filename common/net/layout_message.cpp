@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <psring/common/base/text/error.h>
+#include <psring/common/base/text/text.h>
 #include <psring/common/net/frame.h>
 #include <psring/common/net/layout_message.h>
 
@@ -70,6 +71,7 @@ class Reader {
   std::string text() {
     std::string value(number(kMaxName, "the length of a name"), '\0');
     raw(value.data(), value.size());
+    if (!is_utf8(value)) fail(ErrorKind::protocol, "layout: the name '{}' is not UTF-8", with_escapes(value));
     return value;
   }
   std::size_t left() const { return bytes_.size(); }

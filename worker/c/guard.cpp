@@ -41,9 +41,8 @@ psring_status pending(const std::string& line) noexcept {
 }
 
 Moment moment_in(double timeout) {
-  constexpr double kMost = 1e9;  // 30 years; more nanoseconds than 2^63 would overflow
   if (!(timeout >= 0)) fail(ErrorKind::usage, "a timeout of {} seconds", timeout);
-  return SystemClock().now() + from_seconds(std::min(timeout, kMost));
+  return SystemClock().now() + from_seconds(std::min(timeout, kLongestWait));
 }
 
 const char* kept_line() noexcept { return line().c_str(); }

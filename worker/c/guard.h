@@ -23,6 +23,7 @@ const char* kept_line() noexcept;
 
 /// Returns the moment that is this number of seconds from now. Throws usage if the number is negative or NaN.
 Moment moment_in(double timeout);
+inline constexpr double kLongestWait = 1e9;  ///< 30 years; more nanoseconds than 2^63 would overflow
 
 /// Calls `body`, which returns a status, or nothing if it is complete; no exception leaves it.
 template <class Body>

@@ -25,6 +25,8 @@ namespace psring::c {
 
 namespace {
 
+constexpr std::size_t kMostArenaBytes = std::size_t{1} << 47;  // that a process can address
+
 /// A job without options, but with this one's optimizer, whose own defaults are a part of the job.
 JobOptions plain_of(const JobOptions& job) {
   JobOptions plain;
@@ -50,7 +52,10 @@ void check_options(const JobOptions& job) {
 }  // namespace
 
 struct Job::Memory {
-  explicit Memory(std::size_t bytes) : arena(std::make_shared<Arena>(bytes + ring::kShmArenaBytes)) {}
+  explicit Memory(std::size_t bytes) {
+    if (bytes > kMostArenaBytes) fail(ErrorKind::usage, "psring_join: {} bytes of memory", bytes);
+    arena = std::make_shared<Arena>(bytes + ring::kShmArenaBytes);
+  }
 
   std::shared_ptr<Arena> arena;  ///< shared with the group
   std::optional<ring::RingLinks> links;

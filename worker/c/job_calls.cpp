@@ -1,4 +1,5 @@
 // The C interface: the job, its memory and its groups.
+#include <algorithm>
 #include <limits>
 
 #include <psring/c.h>
@@ -22,7 +23,8 @@ psring::RoleOptions role_options(const psring_join_options& options) {
     fail(ErrorKind::usage, "psring_join: the rank {}; -1 takes any", options.rank);
   if (options.rank >= 0) role.rank = static_cast<std::uint32_t>(options.rank);
   if (options.bind != nullptr) role.bind = options.bind;
-  if (options.join_timeout > 0) role.join_timeout = options.join_timeout;
+  if (!(options.join_timeout >= 0)) fail(ErrorKind::usage, "psring_join: join_timeout {}", options.join_timeout);
+  if (options.join_timeout > 0) role.join_timeout = std::min(options.join_timeout, psring::c::kLongestWait);
   return role;
 }
 

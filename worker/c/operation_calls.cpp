@@ -288,7 +288,7 @@ psring_status psring_test(psring_work* work) {
   return guarded([&] {
     if (work == nullptr) return PSRING_OK;
     work->job->require_own_process();
-    return work->job->engine().test(*work->flight) ? PSRING_OK : PSRING_PENDING;
+    return work->job->engine().test(*work->flight) ? PSRING_OK : psring::c::pending("not complete");
   });
 }
 

@@ -123,7 +123,7 @@ psring_status psring_table_fetch(psring_table* table, const uint64_t* keys, size
 psring_status psring_rows_wait(psring_rows* rows, double timeout) {
   return on(rows, "psring_rows_wait", false, [&](TableClient& tables, const std::shared_ptr<FetchedRows>& held) {
     if (!held->arrived()) rows->table.job->require_member();
-    return tables.wait(*held, moment_in(timeout)) ? PSRING_OK : PSRING_PENDING;
+    return tables.wait(*held, moment_in(timeout)) ? PSRING_OK : psring::c::pending("rows have not come yet");
   });
 }
 
@@ -166,7 +166,8 @@ void psring_rows_free(psring_rows* rows) {
 
 psring_status psring_table_wait(psring_job* job, double timeout) {
   return on_tables(job, "psring_table_wait", [&](TableClient& tables) {
-    return tables.wait_idle(moment_in(timeout)) ? PSRING_OK : PSRING_PENDING;
+    return tables.wait_idle(moment_in(timeout)) ? PSRING_OK
+                                                : psring::c::pending("the servers have not taken the step yet");
   });
 }
 
@@ -199,8 +200,8 @@ psring_status psring_table_list(psring_table* table, uint64_t* cursor, size_t mo
   return on(table, "psring_table_list", [&](TableClient& tables) {
     require("psring_table_list", {{cursor, "cursor"}, {keys, "keys"}, {values, "values"}, {count, "count"}});
     const std::span<float> room(values, most * table->width);
-    return tables.list(table->number, *cursor, {keys, most}, room, *count, moment_in(timeout)) ? PSRING_OK
-                                                                                               : PSRING_PENDING;
+    const bool come = tables.list(table->number, *cursor, {keys, most}, room, *count, moment_in(timeout));
+    return come ? PSRING_OK : psring::c::pending("the list has not come yet");
   });
 }
 

@@ -139,13 +139,17 @@ psring_status psring_push_pull(psring_vector* vector, size_t unit, uint64_t step
 }
 
 psring_status psring_wait_pull(psring_vector* vector, size_t unit, uint64_t version, double timeout) {
-  return on(vector, "psring_wait_pull",
-            [&](Vector& open) { return open.wait(unit, version, moment_in(timeout)) ? PSRING_OK : PSRING_PENDING; });
+  return on(vector, "psring_wait_pull", [&](Vector& open) {
+    return open.wait(unit, version, moment_in(timeout)) ? PSRING_OK
+                                                        : psring::c::pending("the values have not come yet");
+  });
 }
 
 psring_status psring_wait_push(psring_vector* vector, size_t unit, double timeout) {
-  return on(vector, "psring_wait_push",
-            [&](Vector& open) { return open.wait_pushed(unit, moment_in(timeout)) ? PSRING_OK : PSRING_PENDING; });
+  return on(vector, "psring_wait_push", [&](Vector& open) {
+    return open.wait_pushed(unit, moment_in(timeout)) ? PSRING_OK
+                                                      : psring::c::pending("the servers have not taken the push yet");
+  });
 }
 
 psring_status psring_vector_finish(psring_vector* vector) {
