@@ -125,6 +125,19 @@ void check_follows(const Export& last, const SavedTables& before, const optim::C
          last.path.string(), name_of(newest.tables().front().type));
 }
 
+/// Removes the files of exports that were ended in the middle. REQUIRES: no other process exports into the folder.
+void remove_leftovers(const fs::path& folder) {
+  std::vector<fs::path> left;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool ours = name.starts_with("base-") || name.starts_with("delta-");
+    if (ours && name.find(".safetensors.") != std::string::npos && name.ends_with(".partial"))
+      left.push_back(entry.path());
+  }
+  std::error_code none;  // a file that stays takes room alone
+  for (const fs::path& path : left) fs::remove(path, none);
+}
+
 }  // namespace
 
 WrittenExport export_rows(const fs::path& checkpoint, const fs::path& folder, RowType type, bool base) {
@@ -138,6 +151,7 @@ WrittenExport export_rows(const fs::path& checkpoint, const fs::path& folder, Ro
   const FolderLock lock(folder.string(), Deadline(SystemClock().now()));
   if (lock.outcome() == FolderLock::Outcome::in_use)
     fail(ErrorKind::usage, "{}: another process exports into the folder", folder.string());
+  remove_leftovers(folder);
 
   const std::vector<Export> chain = base ? all_exports_in(folder) : exports_in(folder);
   const bool replaces = base && !chain.empty() && saved.step() == chain.back().step && !chain.back().follows.empty();
