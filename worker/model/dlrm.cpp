@@ -52,7 +52,7 @@ std::string add_linear(Model& model, Graph& graph, const std::string& name, cons
 
 Model make_dlrm(const Spec& spec) {
   spec.allow_only({"dense", "features", "dim", "bottom", "top"});
-  const std::size_t dense = spec.positive("dense", 13);
+  const std::size_t dense = spec.positive("dense", 13, kMostDense);
   const auto [features, dim] = table_size_of(spec, spec.positive("features", 26), spec.positive("dim", 16));
   const std::vector<std::size_t> bottom = widths_of(spec, "bottom", fmt::format("64-{}", dim));
   const std::vector<std::size_t> top = widths_of(spec, "top", "64-32-1");

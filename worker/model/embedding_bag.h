@@ -38,6 +38,8 @@ struct TableSize {
   std::size_t features;
   std::size_t width;
 };
+inline constexpr std::size_t kMostDense = 65536;  ///< dense inputs of a sample
+
 /// Returns both numbers if they are not too large. Throws usage, naming --model.
 TableSize table_size_of(const Spec& spec, std::size_t features, std::size_t width);
 

@@ -27,7 +27,7 @@ Model make_fm(const Spec& spec) {
   spec.allow_only({"dense", "features", "dim"});
   Model model;
   model.name = spec.text();
-  model.input_cols = spec.count("dense", 13);
+  model.input_cols = spec.count("dense", 13, kMostDense);
   model.classes = 2;
   model.loss = make_binary_cross_entropy();
   model.metrics.push_back(make_auc());

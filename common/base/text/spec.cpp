@@ -61,9 +61,13 @@ void Spec::fail_pair(std::string_view pair) const {
   fail(ErrorKind::usage, "{}: expected KEY=VALUE, got '{}' in '{}'", flag_, pair, text_);
 }
 
-std::size_t Spec::positive(const std::string& key, std::size_t fallback) const {
+std::size_t Spec::whole(const std::string& key, std::size_t fallback, std::size_t least, std::size_t most) const {
   const auto found = pairs().find(key);
-  return found == values_.end() ? fallback : parse_positive(flag_ + " " + name_ + ":" + key, found->second);
+  if (found == values_.end()) return fallback;
+  const std::string what = fmt::format("{} {}:{}", flag_, name_, key);
+  const std::size_t value = parse_whole(what, found->second, least);
+  if (value > most) fail(ErrorKind::usage, "{}: expected at most {}, got {}", what, most, value);
+  return value;
 }
 
 std::string Spec::string(const std::string& key, const std::string& fallback) const {
@@ -77,12 +81,6 @@ double Spec::number(const std::string& key, double fallback) const {
   const auto value = read_number<double>(found->second);
   if (!value) fail(ErrorKind::usage, "{} {}:{}: expected a number, got '{}'", flag_, name_, key, found->second);
   return *value;
-}
-
-std::size_t Spec::count(const std::string& key, std::size_t fallback) const {
-  const auto found = pairs().find(key);
-  if (found == values_.end()) return fallback;
-  return parse_count(fmt::format("{} {}:{}", flag_, name_, key), found->second);
 }
 
 void Spec::allow_only(const std::set<std::string>& known) const {

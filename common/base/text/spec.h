@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <map>
 #include <set>
 #include <string>
@@ -27,10 +28,15 @@ class Spec {
   /// Throws usage if the key stands in the text, too.
   Spec with_free_text_as(const std::string& key) const;
 
-  /// Returns the value of a key, or the fallback. Throws usage if the value is not a positive whole number.
-  std::size_t positive(const std::string& key, std::size_t fallback) const;
+  static constexpr std::size_t kAny = std::numeric_limits<std::size_t>::max();
+  /// Returns the value of a key, or the fallback. Throws usage if the value is not a whole number from 1 to `most`.
+  std::size_t positive(const std::string& key, std::size_t fallback, std::size_t most = kAny) const {
+    return whole(key, fallback, 1, most);
+  }
   /// The same, but 0 is allowed.
-  std::size_t count(const std::string& key, std::size_t fallback) const;
+  std::size_t count(const std::string& key, std::size_t fallback, std::size_t most = kAny) const {
+    return whole(key, fallback, 0, most);
+  }
   std::string string(const std::string& key, const std::string& fallback) const;
   double number(const std::string& key, double fallback) const;
 
@@ -39,6 +45,7 @@ class Spec {
   void allow_only(const std::set<std::string>& known) const;
 
  private:
+  std::size_t whole(const std::string& key, std::size_t fallback, std::size_t least, std::size_t most) const;
   /// Throws usage if a free text stands before the pairs.
   const std::map<std::string, std::string>& pairs() const;
   [[noreturn]] void fail_pair(std::string_view pair) const;

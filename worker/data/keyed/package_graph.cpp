@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::uint32_t kNegatives = 24;  // the random stream: CounterRng's `tensor`
 constexpr std::size_t kMostTries = 64;
+constexpr std::size_t kMostNegatives = 1'000'000;  // of an edge
 
 /// Packages with their features, and edges between packages. Sample (1 + negatives) e is edge e.
 class PackageGraph final : public Dataset {
@@ -103,7 +104,7 @@ DataSplit make_debian_data(const Spec& spec, const DataNeeds& needs) {
   if (needs.key_fields != 2)
     fail_misfit(spec, needs, fmt::format("its samples have 2 key fields, the model reads {}", needs.key_fields));
   const std::string dir = named.string("dir", "");
-  const std::size_t negatives = named.positive("negatives", 1);
+  const std::size_t negatives = named.positive("negatives", 1, kMostNegatives);
   const TsvFile packages(dir + "/packages.tsv");
   const TsvFile edges(dir + "/edges.tsv");
   const auto all = std::make_shared<const PackageGraph>(packages, edges, negatives, named.positive("seed", needs.seed));

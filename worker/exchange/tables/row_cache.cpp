@@ -13,7 +13,8 @@ std::size_t RowCache::steps_of(const JobOptions& job) {
 }
 
 std::size_t RowCache::rows_in(const TableLayout& table, std::size_t bytes, std::size_t steps) {
-  return std::min(bytes / (sizeof(std::uint64_t) + table.row_bytes()), steps * table.most_keys);
+  const std::size_t room = bytes / (sizeof(std::uint64_t) + table.row_bytes());
+  return steps > room / std::max<std::size_t>(table.most_keys, 1) ? room : std::min(room, steps * table.most_keys);
 }
 
 void RowCache::predict(const TableLayout& table, std::size_t rows, Prediction& sum) {
