@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <psring/common/base/mesh_part.h>
+#include <psring/common/base/system/file.h>
 #include <psring/common/base/system/standard_files.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/net/address.h>
@@ -15,10 +16,12 @@
 #include <psring/common/proc/fault.h>
 #include <psring/common/proc/logs/event_log.h>
 #include <psring/common/proc/logs/live_log.h>
+#include <psring/optim/checkpoint/checkpoint.h>
 #include <psring/ring/nccl_group.h>
 #include <psring/ring/ring_links.h>
 #include <psring/ring/session.h>
 #include <psring/ring/shm/world.h>
+#include <psring/worker/data/fingerprint.h>
 #include <psring/worker/metrics.h>
 #include <psring/worker/model_part.h>
 #include <psring/worker/role.h>
@@ -176,6 +179,20 @@ TrainSetup part_of(const Membership& member, const Registries& registries, const
   return setup;
 }
 
+/// Describes the job's files at this host, so that hosts with different files are noticed.
+net::Addresses files_of(const TrainSetup& setup) {
+  const JobOptions& job = setup.job();
+  const DataSplit& data = setup.data();
+  net::Addresses files{{"--data " + job.data, sample_of(*data.train)}};
+  if (data.test != nullptr) files.begin()->second += "; test: " + sample_of(*data.test);
+  if (!job.init.empty()) files["--init " + job.init] = sample_of(InputFile(job.init));
+  if (setup.saved())
+    files["--resume " + job.resume] =
+        fmt::format("run {}, step {}, manifest of {}", setup.saved()->manifest().run, setup.saved()->step(),
+                    sample_of(InputFile((setup.saved()->folder() / optim::kManifest).string())));
+  return files;
+}
+
 /// The state of a worker over all membership epochs.
 struct WorkerLife {
   WorkerLife(Membership& member, const Registries& registries, const optim::OptimizerRegistry& optimizers)
@@ -188,13 +205,15 @@ struct WorkerLife {
                  .threads = member.job().threads,
                  .tells_progress = member.rank() == teller(member.job())},
                 member),
-        fault(member.job().fault, member.self()) {}
+        fault(member.job().fault, member.self()),
+        files(files_of(setup)) {}
 
   TrainSetup setup;
   MetricsWriter metrics;
   const FaultTrigger fault;       ///< of its place, whatever its rank becomes
   std::uint64_t reached = 0;      ///< the latest step that has begun
   std::optional<KeptState> kept;  ///< of the epoch before
+  const net::Addresses files;     ///< net::control::Ready
 };
 
 /// Runs the training to the end of the job; keeps its state if the job survives a lost peer, and otherwise the metrics
@@ -226,8 +245,8 @@ void train(Membership& member, WorkerLife& life, std::shared_ptr<Arena>& arena) 
   if (job.device == "cuda") cuda_devices();  // reports a missing GPU before other processes wait for this worker
   const bool grouped = setup.strategy().ring || setup.strategy().scatters || job.mesh().divides_model();
   if (grouped || job.local_reduce) memory->links.emplace(member.key(), member.link_options(), member.bytes());
-  const std::vector<net::Member> members =
-      member.meet(memory->links ? memory->links->listen() : net::Addresses(), life.reached, life.kept.has_value());
+  const std::vector<net::Member> members = member.meet(memory->links ? memory->links->listen() : net::Addresses(),
+                                                       life.reached, life.kept.has_value(), life.files);
   if (memory->event_log) memory->event_log->enter_epoch();
   setup.share_among(job.workers);
   if (memory->links) memory->links->become(member.link_options().self);

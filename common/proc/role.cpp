@@ -97,8 +97,9 @@ void Membership::make_links() {
   links_ = std::make_unique<net::DataLinks>(key_, link_options_, bytes_);
 }
 
-std::vector<net::Member> Membership::meet(const net::Addresses& addresses, std::uint64_t step, bool has_state) {
-  link_->ready(addresses, step, has_state);
+std::vector<net::Member> Membership::meet(const net::Addresses& addresses, std::uint64_t step, bool has_state,
+                                          const net::Addresses& files) {
+  link_->ready(addresses, step, has_state, files);
   std::vector<net::Member> members = link_->members(clock_.now() + 2 * from_seconds(job_.join_timeout));
   link_options_.self = {self(), epoch()};
   links_->become(link_options_.self);

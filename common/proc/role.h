@@ -49,11 +49,13 @@ class Membership {
   /// Does the role run in another role's process? Then the other role reports the process's resident memory.
   bool is_guest() const { return guest_; }
 
-  /// Tells the coordinator how this process is reached, which step it has reached, and whether it has state from which
-  /// the job can continue. Waits for all servers and workers, and returns them, ordered by role and rank. This
-  /// process's own rank and the job's number of workers may change with it. Waits for longer than the coordinator,
-  /// which may continue with the members that have come.
-  std::vector<net::Member> meet(const net::Addresses& addresses, std::uint64_t step = 0, bool has_state = false);
+  /// Tells the coordinator how this process is reached, which step it has reached, whether it has state from which
+  /// the job can continue, and what its files hold: workers of hosts whose files differ do not train. Waits for all
+  /// servers and workers, and returns them, ordered by role and rank. This process's own rank and the job's number of
+  /// workers may change with it. Waits for longer than the coordinator, which may continue with the members that have
+  /// come.
+  std::vector<net::Member> meet(const net::Addresses& addresses, std::uint64_t step = 0, bool has_state = false,
+                                const net::Addresses& files = {});
   /// The deadline of a wait before the job can begin or continue.
   Deadline deadline() {
     return {clock_.now() + from_seconds(job_.join_timeout), [this] { link_->check(); }};

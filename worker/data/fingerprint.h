@@ -17,6 +17,10 @@ std::string fingerprint_of(const InputFile& file);
 /// The way in which a file writes a number, or compresses it, does not matter. A block is a sample.
 std::string fingerprint_of(const Dataset& data);
 
+/// Returns the same of the sampled blocks alone, with the keys of samples: "600 samples of 785 values, sample ...".
+std::string sample_of(const Dataset& data);
+std::string sample_of(const InputFile& file);
+
 /// Returns the fingerprints of both splits. The data sets must outlive the returned function.
 std::function<std::string()> fingerprint_of_both(const Dataset& train, const Dataset* test);
 

@@ -301,6 +301,9 @@ bool ControlLink::failed() const {
 bool ControlLink::silent() const {
   return impl_->ask([](const ControlMember& member) { return member.watch().silent(); });
 }
+bool ControlLink::lost() const {
+  return impl_->ask([](const ControlMember& member) { return member.lost(); });
+}
 Peer ControlLink::culprit() const {
   return impl_->ask([](const ControlMember& member) { return member.culprit(); });
 }
@@ -321,9 +324,9 @@ bool ControlLink::await_finish(Moment deadline) const { return impl_->await_fini
 std::optional<ControlLink::Order> ControlLink::next_order(Moment deadline) { return impl_->next_order(deadline); }
 void ControlLink::on_change(std::function<void()> changed) { impl_->on_change(std::move(changed)); }
 
-void ControlLink::ready(Addresses addresses, std::uint64_t step, bool has_state) {
+void ControlLink::ready(Addresses addresses, std::uint64_t step, bool has_state, Addresses files) {
   impl_->tell([&](ControlMember& member) {
-    member.send_standing(control::Ready{std::move(addresses), member.epoch(), step, has_state});
+    member.send_standing(control::Ready{std::move(addresses), member.epoch(), step, has_state, std::move(files)});
   });
 }
 void ControlLink::stuck(const Error& error) {

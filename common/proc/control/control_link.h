@@ -57,9 +57,9 @@ class ControlLink {
   std::uint32_t rank() const;
   const std::string& job() const;  ///< JSON
 
-  /// Tells how this member is reached in this epoch, which step it has reached, and whether it has state from which the
-  /// job can continue.
-  void ready(Addresses addresses, std::uint64_t step = 0, bool has_state = false);
+  /// Tells how this member is reached in this epoch, which step it has reached, whether it has state from which the
+  /// job can continue, and what its files hold (control::Ready).
+  void ready(Addresses addresses, std::uint64_t step = 0, bool has_state = false, Addresses files = {});
   /// Waits until all servers and workers are ready, and returns them. Throws timeout.
   std::vector<Member> members(Moment deadline) const;
 
@@ -130,6 +130,8 @@ class ControlLink {
   void role_exited(control::RoleExited exit);
   /// Is the coordinator silent for longer than the heartbeat timeout, while this member waits for its return?
   bool silent() const;
+  /// Is the coordinator lost, without a word why?
+  bool lost() const;
 
   Nanoseconds heartbeat_timeout() const;  ///< as the coordinator has told
   bool patient() const;                   ///< does this member wait for a lost coordinator?

@@ -168,7 +168,9 @@ void ControlMember::lose(ErrorKind kind, const std::string& text) {
   if (gone_) return;
   gone_ = Error(kind, prefix() + text);
   outbox_.close();
-  if (!error_ && !complete()) error_ = gone_;
+  if (error_ || complete()) return;
+  error_ = gone_;
+  lost_ = true;
 }
 
 void ControlMember::latch(ErrorKind kind, const std::string& text) {

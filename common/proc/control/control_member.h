@@ -45,6 +45,8 @@ class ControlMember {
   Peer self() const { return self_; }
   std::uint32_t epoch() const { return epoch_; }
   const std::optional<Error>& error() const { return error_; }
+  /// Is the loss of the coordinator the error?
+  bool lost() const { return lost_; }
   const std::optional<Error>& gone() const { return gone_; }
   /// Has the epoch, or the job, ended for the caller?
   bool broken() const { return error_ || told_epoch_ > epoch_; }
@@ -148,6 +150,7 @@ class ControlMember {
   Peer culprit_{Role::coordinator, 0};
   bool finished_ = false;
   std::optional<Error> error_;
+  bool lost_ = false;
   std::optional<Error> gone_;
 };
 

@@ -15,7 +15,7 @@
 namespace psring::net {
 namespace {
 
-constexpr std::uint8_t kVersion = 8;
+constexpr std::uint8_t kVersion = 9;
 constexpr std::uint8_t kFirstWithBuild = 7;  ///< the first version in which a Hello begins with its build
 
 /// Reads the caller's bytes in place.
@@ -133,7 +133,7 @@ class ControlReader {
       std::string address;
       (*this)(way, address);
       if (!addresses.emplace(std::move(way), std::move(address)).second)
-        fail(ErrorKind::protocol, "control message with two addresses for one transport");
+        fail(ErrorKind::protocol, "control message with two values of one name");
     }
   }
   template <class T>
@@ -173,7 +173,7 @@ void fields(auto& io, Is<control::Welcome> auto& m) {
   io(m.rank, m.job, m.heartbeat_interval, m.heartbeat_timeout, m.epoch, m.patience, m.more);
 }
 void fields(auto& io, Is<control::Refused> auto& m) { io(m.kind, m.text); }
-void fields(auto& io, Is<control::Ready> auto& m) { io(m.addresses, m.epoch, m.step, m.has_state); }
+void fields(auto& io, Is<control::Ready> auto& m) { io(m.addresses, m.epoch, m.step, m.has_state, m.files); }
 void fields(auto& io, Is<control::Members> auto& m) { io(m.members, m.epoch, m.self); }
 void fields(auto& io, Is<control::Heartbeat> auto& m) { io(m.sent, m.mark, m.idle); }
 void fields(auto& io, Is<control::HeartbeatAck> auto& m) { io(m.sent, m.mark, m.clock); }

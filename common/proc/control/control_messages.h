@@ -77,6 +77,7 @@ struct Ready {  ///< M (server, worker): the member can be reached
   std::uint32_t epoch = 0;
   std::uint64_t step = 0;  ///< the step that the member has reached
   bool has_state = false;  ///< the member has state from which the job can continue
+  Addresses files;         ///< what a worker reads at its host: option → what the file holds, in a few words
 };
 struct Members {  ///< C: all servers and workers, once all of them are ready; ordered by role and rank
   std::vector<Member> members;

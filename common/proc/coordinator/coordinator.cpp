@@ -230,6 +230,7 @@ void Coordinator::advance() {
   }
   if (phase_ == Phase::joining && settled_ && !returning_ && missing().empty()) {
     begin_epoch();
+    if (phase_ != Phase::joining) return;  // it failed
     enter(Phase::running, kNever);
     ask_where_to_stop();
   }

@@ -113,6 +113,7 @@ class Coordinator {
     std::uint32_t life = 0;   ///< how many processes had the place before
     std::uint64_t step = 0;   ///< the step that the member had reached when it got ready
     bool has_state = false;
+    Addresses files;       ///< control::Ready
     bool running = false;  ///< the member came back to a second coordinator, and has the list of its epoch's members
     bool repeats = false;  ///< the member came back, and repeats messages that may have been lost
     bool ready = false;
@@ -215,6 +216,7 @@ class Coordinator {
   std::string missing() const;
   control::Members list_of_members() const;
   void begin_epoch();
+  std::string difference_of_files() const;
   void compare_processors();
   std::string difference_of_builds(const control::Hello& message) const;
   void compare_builds(const control::Hello& message, const Member& member);

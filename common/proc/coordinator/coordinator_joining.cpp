@@ -171,6 +171,7 @@ void Coordinator::on(State& from, control::Ready&& message) {
   from.member.addresses = std::move(message.addresses);
   from.step = message.step;
   from.has_state = message.has_state;
+  from.files = std::move(message.files);
   from.ready = true;
 }
 
@@ -231,8 +232,23 @@ void Coordinator::tell_missing() {
   if (const std::string text = missing(); !text.empty()) notice(fmt::format("still waiting for {}", text));
 }
 
-/// All members are ready: each gets its duty and the list of all.
+/// Says how the files of two hosts differ; "" if all hold the same.
+std::string Coordinator::difference_of_files() const {
+  std::map<std::string, const State*> first;
+  for (const auto& [place, state] : members_)
+    for (const auto& [option, holds] : state.files) {
+      const State& other = *first.try_emplace(option, &state).first->second;
+      if (const std::string& held = other.files.at(option); held != holds)
+        return fmt::format("{}: the file differs between hosts: {} has {}, {} has {}", option, to_string(other.member),
+                           held, to_string(state.member), holds);
+    }
+  return "";
+}
+
+/// All members are ready: each gets its duty and the list of all. The job fails if hosts hold different files.
 void Coordinator::begin_epoch() {
+  if (std::string difference = difference_of_files(); !difference.empty())
+    return fail_job(ErrorKind::data, std::move(difference));
   assign_servers();
   number_workers();
   control::Members list = list_of_members();

@@ -106,6 +106,26 @@ TEST_CASE("workers with different processors are told of once, servers' processo
   CHECK_THAT(mixed[0], Contains("worker 0 (host-a:1) has wide") && Contains("worker 1 (host-b:1) has narrow"));
 }
 
+TEST_CASE("a job whose hosts hold different files does not begin") {
+  const auto outcome = [](const Addresses& a, const Addresses& b) -> std::string {
+    Scene scene(plan(2, 1));
+    scene.hello("a", Role::worker);
+    scene.hello("b", Role::worker);
+    scene.hello("s", Role::server);
+    scene.say("a", control::Ready{.addresses = {}, .files = a});
+    scene.say("b", control::Ready{.addresses = {}, .files = b});
+    scene.say("s", control::Ready{});
+    if (scene.has<control::Members>("s")) return "begins";
+    CHECK(scene.failure().kind() == ErrorKind::data);
+    return scene.failure().what();
+  };
+  CHECK(outcome({}, {}) == "begins");
+  CHECK(outcome({{"--data x", "9 samples"}}, {{"--data x", "9 samples"}}) == "begins");
+  CHECK(
+      outcome({{"--data x", "9 samples"}}, {{"--data x", "8 samples"}}) ==
+      "--data x: the file differs between hosts: worker 0 (host-a:1) has 9 samples, worker 1 (host-b:1) has 8 samples");
+}
+
 TEST_CASE("roles are cut evenly over agents, in order") {
   const JobPlan p = plan(5, 2, 3);
   CHECK(roles_of_agent(p, 0) == std::vector<Peer>{{Role::server, 0}, {Role::worker, 0}, {Role::worker, 1}});
