@@ -22,6 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kModelFile = "model.safetensors";
+
 struct ResumeFlags {
   std::string run;
   std::string listen;
@@ -102,7 +104,8 @@ int resume(const ResumeFlags& flags, Tasks& tasks, const Invocation& invocation,
     fail(ErrorKind::usage, "{}: has no checkpoint to continue from, because --checkpoint-every was not given",
          next.folder.string());
   next.step = continue_from_newest(job, next.folder);
-  if (job.steps && next.step >= *job.steps)
+  const bool has_model = fs::exists(next.folder / kModelFile);  // which is saved after the last step
+  if (job.steps && next.step >= *job.steps && has_model)
     fail(ErrorKind::usage, "{}: is already complete, at step {}", next.folder.string(), next.step);
   if (!flags.listen.empty() || tasks.are_several()) next.record.listen = tasks.listen_address(flags.listen);
   if (!flags.live.empty()) job.live = flags.live;
@@ -124,7 +127,7 @@ int continue_requeued(const fs::path& wanted, const std::string& listen, Tasks& 
          next.folder.string(), next.record.slurm_job.empty() ? "no job of Slurm" : "Slurm job " + next.record.slurm_job,
          tasks.slurm()->id);
   const std::unique_ptr<FolderLock> lock = lock_run(next.folder);
-  if (fs::exists(next.folder / "model.safetensors")) {  // which is saved after the last step
+  if (fs::exists(next.folder / kModelFile)) {
     out::print("{}: is already complete\n", next.folder.string());
     return 0;
   }
@@ -151,7 +154,7 @@ Command add_resume(const Flags& program) {
   add_task_flags(command, flags->tasks);
   return [flags](const Invocation& invocation) {
     SignalWatch signals(SignalWatch::Effect::ends_process);
-    Tasks tasks(flags->tasks);
+    Tasks tasks(flags->tasks, !flags->key.empty());
     if (tasks.are_several()) signals.hold();  // task 0 tells the others that it ends
     if (tasks.follows()) return tasks.follow({flags->key, flags->run, kJoinTimeout}, signals, invocation);
     return tasks.lead([&] { return resume(*flags, tasks, invocation, signals); });

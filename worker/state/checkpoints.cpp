@@ -106,7 +106,8 @@ void check_fits(const optim::Checkpoint& saved, const TrainSetup& setup) {
     fail(ErrorKind::data, "--resume {}: saved with {}{}", name, all,
          of_data ? " (--other-data continues on other data)" : "");
   require_tensors(saved, tensors_of(setup));
-  if (saved.step() >= setup.steps())
+  // At the last step the evaluation is left, and the saving of the model.
+  if (saved.step() > setup.steps())
     fail(ErrorKind::data, "--resume {}: is at step {} already, and the run ends at step {} (--steps)", name,
          saved.step(), setup.steps());
 }

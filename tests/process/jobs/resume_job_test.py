@@ -183,8 +183,26 @@ class Resume(ProgramTest):
             return set()
         return {name for name in self.checkpoints(folder) if "partial" not in name}
 
+    def test_run_that_was_lost_in_its_last_evaluation(self):
+        """It goes on with the evaluation, and saves the model."""
+        for strategy in (["--strategy", "single"], ["--strategy", "zero3", "--workers", 2], PS):
+            with self.subTest(strategy=strategy):
+                self.assert_done(self.train(*JOB, *strategy, "--steps", 6, "--checkpoint-every", 3, "--out", "whole"))
+                shutil.copytree(self.folder / "whole", self.folder / "lost")
+                for file in ("model.safetensors", "summary.json"):
+                    (self.folder / "lost" / file).unlink()
+                result = self.run_program("psring", "resume", "lost")
+                self.assert_done(result)
+                self.assertIn("part 1 continues at step 6 of 6", result.out)
+                self.assertEqual(self.model("lost"), self.model("whole"))
+                accuracy = [json.loads((self.folder / run / "summary.json").read_text())["test_accuracy"] for run in ("whole", "lost")]
+                self.assertEqual(accuracy[0], accuracy[1])
+                self.assert_refused(self.run_program("psring", "resume", "lost"), 2, "is already complete, at step 6")
+                for run in ("whole", "lost"):
+                    shutil.rmtree(self.folder / run)
+
     def test_run_that_cannot_go_on(self):
-        self.assert_refused(self.run_program("psring", "resume", "none"), 3, "none: holds no run")
+        self.assert_refused(self.run_program("psring", "resume", "none"), 3, "none: no such folder")
         self.assert_done(self.train(*JOB, *PS, "--steps", 4, "--out", "unsaved"))
         self.assert_refused(self.run_program("psring", "resume", "unsaved"), 2, "unsaved: has no checkpoint to continue from",
                             "--checkpoint-every")
