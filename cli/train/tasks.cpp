@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr int kLookEvery = 50;                          ///< milliseconds
 constexpr auto kLeadersEnd = std::chrono::seconds(20);  ///< for task 0 to end, and to ask Slurm for another start
+constexpr auto kLostLeader = std::chrono::seconds(2);   ///< the same, after the loss of its coordinator
 constexpr auto kEndPatience = std::chrono::seconds(5);  ///< for the other tasks to hear that there will be no job
 
 /// Returns the fields of /proc/<pid>/stat after the name, from the state on; empty if there is no such process.
@@ -38,9 +39,17 @@ std::vector<std::string> stat_of(const std::string& pid, std::string& name) {
   return {std::istream_iterator<std::string>(rest), {}};
 }
 
-/// Returns a name for the tasks that one hydra_pmi_proxy has started on this host: the process number and the starting
-/// time of that proxy, or of the parent if there is none.
-std::string name_of_proxy() {
+/// Whether a process has the variable: a script of the task has those that the launcher gave it, the launcher has not.
+bool has_variable(const std::string& pid, const std::string& variable) {
+  std::ifstream in("/proc/" + pid + "/environ");
+  for (std::string pair; std::getline(in, pair, '\0');)
+    if (pair.starts_with(variable + "=")) return true;
+  return false;
+}
+
+/// Returns a name for the tasks that one launcher has started on this host: the process number and the starting time of
+/// the hydra_pmi_proxy, or else of the first process above that is no script of the task.
+std::string name_of_launcher(const LaunchedTask& task) {
   constexpr std::size_t kParent = 1;
   constexpr std::size_t kStartTime = 19;
   std::string name;
@@ -51,10 +60,11 @@ std::string name_of_proxy() {
     const auto fields = stat_of(pid, name);
     if (fields.size() <= kStartTime) break;
     const std::string here = fmt::format("mpi-{}-{}", pid, fields[kStartTime]);
-    if (found.empty() || name.starts_with("hydra_pmi")) found = here;
+    const bool is_script = found.empty() && has_variable(pid, task.rank_variable);
+    if (!is_script && (found.empty() || name.starts_with("hydra_pmi"))) found = here;
     pid = fields[kParent];
   }
-  return found;
+  return task.restart == 0 ? found : fmt::format("{}-{}", found, task.restart);
 }
 
 std::string with_port(const std::string& address, std::uint16_t port) { return net::to_string({address, port}); }
@@ -95,7 +105,7 @@ void add_task_flags(const Flags& command, TaskFlags& flags) {
       .show_default(kMeetingFolder);
 }
 
-Tasks::Tasks(const TaskFlags& flags)
+Tasks::Tasks(const TaskFlags& flags, bool has_key)
     : task_(launched_task(flags.launcher, process_environment())),
       slurm_(slurm_job(process_environment())),
       started_by_launcher_(has_launcher(process_environment())),
@@ -103,7 +113,9 @@ Tasks::Tasks(const TaskFlags& flags)
   if (!task_ && !meeting_.empty()) fail(ErrorKind::usage, "--meeting: means nothing without the tasks of a launcher");
   if (task_ && task_->tasks == 1) task_.reset();
   if (!task_) return;
-  master_ = meeting_.empty() && !task_->has_store ? master_endpoint() : std::nullopt;
+  // Tasks of one host that have no key get one from task 0, through the folder.
+  const bool by_folder = !meeting_.empty() || task_->has_store || (!has_key && task_->on_one_host());
+  master_ = by_folder ? std::nullopt : master_endpoint();
   if (!master_) folder_.emplace(meeting_.empty() ? kMeetingFolder : meeting_, meeting_name());
 }
 
@@ -115,7 +127,7 @@ std::string Tasks::meeting_name() const {
          "--meeting: is needed, because {} does not name its jobs: give a new folder that all hosts share, such as "
          "--meeting $(mktemp -d -p .)",
          task_->launcher);
-  return name_of_proxy();
+  return name_of_launcher(*task_);
 }
 
 void Tasks::warn_of_idle_nodes(std::size_t nodes) const {
@@ -170,17 +182,28 @@ int Tasks::follow(const Follow& options, SignalWatch& signals, const Invocation&
   invocation.output.settle();
   // Task 0 says why the job failed, unless this task is the one that knows.
   const bool knows = !result.joined || (result.coordinator_was_silent && task_->here == 0);
-  if (knows && !result.cause.empty()) out::error(fmt::format("task {}: {}", task_->rank, result.cause));
-  if (result.status != 0 && !knows && !result.coordinator_was_silent) await_leaders_end();
+  const auto say = [&] {
+    if (!result.cause.empty()) out::error(fmt::format("task {}: {}", task_->rank, result.cause));
+  };
+  if (knows) say();
+  if (result.status != 0 && !knows && !result.coordinator_was_silent &&
+      !await_leaders_end(signals, result.coordinator_was_lost ? kLostLeader : kLeadersEnd))
+    say();
   return result.status;
 }
 
-/// Waits until task 0 has said how the job ended. mpirun ends all tasks as soon as one of them fails.
-void Tasks::await_leaders_end() const {
-  if (!folder_) return;
+/// Waits until task 0 has said how the job ended: mpirun ends all tasks as soon as one of them fails. Returns false if
+/// it does not, as it was killed, or if a signal comes.
+bool Tasks::await_leaders_end(SignalWatch& signals, Nanoseconds patience) const {
+  if (!folder_) return true;
   const SystemClock clock;
-  const Moment deadline = clock.now() + kLeadersEnd;
-  while (clock.now() < deadline && folder_->look()) ::poll(nullptr, 0, kLookEvery);
+  const Moment deadline = clock.now() + patience;
+  while (folder_->look()) {
+    if (clock.now() >= deadline || signals.take()) return false;
+    pollfd polled{signals.fd(), POLLIN, 0};
+    ::poll(&polled, 1, kLookEvery);
+  }
+  return true;
 }
 
 int Tasks::lead(const std::function<int()>& body) {

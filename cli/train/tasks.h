@@ -28,7 +28,8 @@ void add_task_flags(const Flags& command, TaskFlags& flags);
 class Tasks {
  public:
   /// Looks at the environment. Throws usage, naming --launcher or the variable.
-  explicit Tasks(const TaskFlags& flags);
+  /// `has_key`: the tasks were given the job's key.
+  Tasks(const TaskFlags& flags, bool has_key);
 
   /// Is the job spread over several tasks? If not, it starts all of its processes itself.
   bool are_several() const { return task_.has_value(); }
@@ -62,7 +63,7 @@ class Tasks {
  private:
   MeetingPoint await_point(const Follow& options, SignalWatch& signals) const;
   void end_others(int status);
-  void await_leaders_end() const;
+  bool await_leaders_end(SignalWatch& signals, Nanoseconds patience) const;
   std::string meeting_name() const;
 
   std::optional<LaunchedTask> task_;  ///< nothing if there is one task only

@@ -267,7 +267,7 @@ void record_bound(const LaunchOptions& options, const JobOptions& job, const Sum
 
 int train(const TrainFlags& flags, const Invocation& invocation) {
   SignalWatch signals(SignalWatch::Effect::ends_process);
-  Tasks tasks(flags.tasks);
+  Tasks tasks(flags.tasks, !flags.key.empty());
   if (tasks.are_several()) signals.hold();  // task 0 tells the others that it ends
   if (!tasks.follows()) return tasks.lead([&] { return lead(flags, tasks, invocation, signals); });
   JobOptions job;

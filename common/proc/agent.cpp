@@ -144,6 +144,7 @@ class Agent {
     return {.status = how.signal != 0 ? interrupted_status(how.signal) : exit_status(error.kind()),
             .cause = error.what(),
             .coordinator_was_silent = link_.silent(),
+            .coordinator_was_lost = link_.lost(),
             .interrupted = how,
             .signal = signal_,
             .failed = true,

@@ -40,6 +40,7 @@ struct AgentResult {
   std::string cause;  ///< the first cause, in one line; empty if the job succeeded
   bool joined = true;
   bool coordinator_was_silent = false;  ///< the coordinator was silent, and did not come back in time
+  bool coordinator_was_lost = false;    ///< the coordinator went without a word
   /// How a signal ended the job: after a step of all workers, or (`failed`) at once.
   net::control::Interruption interrupted = {};
   /// The first signal that this process got; 0: none. `interrupted` does not change if the signal came too late to end

@@ -206,7 +206,9 @@ LaunchedTask read_task(const Launcher& launcher, const Environment& environment)
                     .here = number_in(environment, launcher.here)};
   task.tasks_here = tasks_here(launcher, environment, task);
   task.name = name_of_start(launcher, environment);
+  task.rank_variable = set_one(environment, launcher.rank);
   task.has_store = environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  task.restart = number_of(environment, "TORCHELASTIC_RESTART_COUNT").value_or(0);
   if (const std::string hosts = set_one(environment, launcher.hosts); !hosts.empty()) {
     const std::uint32_t node = number_in(environment, launcher.node);
     task.other_nodes = parse_node_list(hosts, *environment(hosts));

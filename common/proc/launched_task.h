@@ -35,6 +35,8 @@ struct LaunchedTask {
   /// Equal for the tasks of one start, and for no others: "slurm-17.0-0". "" if the launcher gives none.
   std::string name = {};
   std::vector<std::string> other_nodes = {};  ///< names of the other hosts, as far as the launcher tells them
+  std::uint32_t restart = 0;                  ///< of torchrun: how often it has started its tasks again
+  std::string rank_variable = {};             ///< that the launcher gives each task: "RANK"
   bool has_store = false;                     ///< the launcher itself listens at MASTER_ADDR:MASTER_PORT
 
   bool on_one_host() const { return tasks_here == tasks; }

@@ -1,5 +1,6 @@
 """Processes that see the variables of a launcher: they join as its tasks, or refuse; none starts a job of its own in silence."""
 
+import signal
 import unittest
 
 from support import TINY, ProgramTest
@@ -33,6 +34,38 @@ class Launchers(ProgramTest):
                 for task in tasks:
                     self.assert_done(self.finish(task))
                 self.assertEqual(self.model(name), self.model("one"))
+
+    def tasks(self, launcher, out, job=JOB, prefix=(), **variables):
+        return [self.start("psring", "train", *job, "--out", out, prefix=prefix,
+                           env={name: value.format(rank) for name, value in {**LAUNCHERS[launcher], **variables}.items()})
+                for rank in "01"]
+
+    def test_tasks_in_scripts(self):
+        """Each task has a shell of its own as parent: the launcher is above both."""
+        self.assert_done(self.train(*JOB, "--workers", 2, "--out", "one"))
+        for task in self.tasks("torchrun", "scripts", prefix=["sh", "-c", '"$@"; exit $?', "sh"]):
+            self.assert_done(self.finish(task))
+        self.assertEqual(self.model("scripts"), self.model("one"))
+
+    def test_start_after_a_killed_task_0(self):
+        """What task 0 has left behind is of another start."""
+        long = [*JOB[:-1], 1000000, "--heartbeat-timeout", 1]
+        first, second = self.tasks("torchrun", "first", long)
+        self.until_trains(first, "first")
+        first.kill()
+        first.wait()
+        second.send_signal(signal.SIGTERM)
+        result = self.finish(second)
+        self.assertNotEqual(result.status, 0)
+        self.assertIn("psring: task 1: ", result.err)
+        self.assertLess(result.seconds, 15)
+        for task in self.tasks("torchrun", "again", TORCHELASTIC_RESTART_COUNT="1"):
+            self.assert_done(self.finish(task))
+
+    def test_tasks_of_one_host_need_no_key(self):
+        """psring.run tells of a store that rank 0 makes; psring's tasks of one host meet in the folder."""
+        for task in self.tasks("torchrun", "store", TORCHELASTIC_USE_AGENT_STORE="False"):
+            self.assert_done(self.finish(task))
 
     def test_a_variable_without_the_others(self):
         commands = {"train": JOB, "compare": [*TINY, "--strategies", "ddp", "--steps", 1]}
