@@ -27,7 +27,10 @@ std::optional<double> booked_here(worker::TrainSetup& setup, std::size_t agents,
 }  // namespace
 
 void check_host(const JobOptions& job, std::size_t agents, std::size_t here, const std::string& listen) {
-  const bool loopback = net::is_loopback(net::resolve_endpoint("--listen", listen, 0));
+  const net::Endpoint at = net::resolve_endpoint("--listen", listen, 0);
+  if (agents > here && net::is_any_address(at))
+    fail(ErrorKind::usage, "--listen {}: name an address of this host that the other hosts reach", listen);
+  const bool loopback = net::is_loopback(at);
   const Examination examination{.processes = processes_here(job, agents, here)};
   for (const HostCheck& check : doctor_checks()) {
     if (check.at_launch == AtLaunch::never || (check.at_launch == AtLaunch::if_loopback && !loopback)) continue;

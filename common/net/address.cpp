@@ -117,6 +117,8 @@ std::string to_string(const Endpoint& endpoint) {
                  : fmt::format("{}:{}", endpoint.host, endpoint.port);
 }
 
+bool is_any_address(const Endpoint& endpoint) { return endpoint.host == "0.0.0.0" || endpoint.host == "::"; }
+
 bool is_loopback(const Endpoint& endpoint) { return endpoint.host.starts_with("127.") || endpoint.host == "::1"; }
 
 Endpoint resolve_endpoint(std::string_view flag, const std::string& text, std::uint16_t least_port) {

@@ -16,6 +16,8 @@ struct Endpoint {
 /// Returns HOST:PORT, or [HOST]:PORT for an IPv6 address.
 std::string to_string(const Endpoint& endpoint);
 bool is_loopback(const Endpoint& endpoint);
+/// Does it stand for all addresses of its host? Others cannot connect to that.
+bool is_any_address(const Endpoint& endpoint);
 
 /// Parses and resolves HOST:PORT or [ADDRESS]:PORT; prefers an IPv4 address if a name has several addresses. Throws
 /// usage, naming `flag` and the text, if the text has another form, the port is not in [least_port, 65535], or the host

@@ -25,6 +25,9 @@ TEST_CASE("an endpoint is a host, in digits or by name, and a port") {
   CHECK(is_loopback(resolve_endpoint("--at", "[0:0::1]:7")));
   CHECK_FALSE(is_loopback(resolve_endpoint("--at", "0.0.0.0:7")));
   CHECK_FALSE(is_loopback(resolve_endpoint("--at", "[::]:7")));
+  CHECK(is_any_address(resolve_endpoint("--at", "0.0.0.0:7")));
+  CHECK(is_any_address(resolve_endpoint("--at", "[::]:7")));
+  CHECK_FALSE(is_any_address(resolve_endpoint("--at", "127.0.0.1:7")));
 }
 
 TEST_CASE("what is no endpoint says what was expected") {
