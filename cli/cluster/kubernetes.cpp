@@ -129,15 +129,14 @@ std::string resources_of(const PodSize& size) {
                              {"gpus", size.gpus > 0 ? fmt::format("nvidia.com/gpu: {}", size.gpus) : ""}});
 }
 
-/// The command of a container. Kubernetes replaces $(NAME) in a command.
+/// The command of a container. Kubernetes replaces $(NAME) in a command, and $$ by $.
 std::string command_of(const KubernetesJob& job, Part part, const std::string& host, const std::string& seconds) {
   if (part != Part::coordinator)
     return list({fmt::format("psring-{}", name_of(part)), "--rdzv-endpoint", fmt::format("{}:{}", host, job.port),
                  "--key", "/etc/psring/job.key", "--rank", "$(RANK)", "--join-timeout", seconds, "--leave-on-signal"});
   std::vector<std::string> words{"psring", "coordinator",         "--listen", fmt::format("0.0.0.0:{}", job.port),
                                  "--key",  "/etc/psring/job.key", "--out",    "/runs/" + job.name};
-  for (const std::string& word : job.job_args)
-    words.push_back(std::regex_replace(word, std::regex(R"(\$\()"), "$$$$("));
+  for (const std::string& word : job.job_args) words.push_back(std::regex_replace(word, std::regex(R"(\$)"), "$$$$"));
   return list(words);
 }
 
