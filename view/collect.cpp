@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include <psring/common/base/system/file.h>
 #include <psring/common/base/text/error.h>
 #include <psring/view/collect.h>
 #include <psring/view/folders.h>
@@ -221,7 +222,7 @@ class Collection {
 
   void add(const fs::path& folder) {
     std::error_code none;
-    if (!fs::is_directory(folder, none)) fail(ErrorKind::data, "{}: no such folder", folder.string());
+    check_folder(folder.string());
     if (const std::optional<Json> compared = read_object(folder / "compare.json")) {
       reading(folder / "compare.json", [&] { add_comparison(folder, *compared); });
     } else if (fs::exists(folder / "run.json", none)) {

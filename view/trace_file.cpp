@@ -69,6 +69,7 @@ std::string to_json(const TraceEvent& event) {
 }
 
 std::filesystem::path write_trace(const std::filesystem::path& run) {
+  check_folder(run.string());
   const std::filesystem::path events = run / kEventsFolder;
   if (std::error_code error; !std::filesystem::is_directory(events, error))
     fail(ErrorKind::data, "{}: holds no recorded events; record them with --events on", run.string());

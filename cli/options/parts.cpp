@@ -23,6 +23,7 @@ constexpr const char* kMetrics = "metrics.jsonl";
 
 Json manifest_of(const fs::path& folder) {
   const fs::path file = folder / kManifestFile;
+  check_folder(folder.string());
   const std::optional<std::string> text = read_whole_if_present(file);
   if (!text) fail(ErrorKind::data, "{}: holds no run ({} is missing)", folder.string(), kManifestFile);
   std::optional<Json> json = Json::try_parse(*text);

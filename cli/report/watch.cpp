@@ -6,6 +6,7 @@
 
 #include <psring/cli/commands.h>
 #include <psring/cli/options/flags.h>
+#include <psring/common/base/system/file.h>
 #include <psring/common/base/system/standard_files.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/spec.h>
@@ -39,6 +40,7 @@ int watch(const WatchFlags& flags, const App& app) {
   std::error_code error;
   fs::path folder = fs::weakly_canonical(flags.run, error);
   if (!folder.has_filename()) folder = folder.parent_path();  // "run/"
+  if (!by_launcher) check_folder(flags.run);
   if (!by_launcher && fs::exists(folder / "compare.json", error))
     fail(ErrorKind::usage, "{}: holds a comparison; give the folder of one of its runs", flags.run);
   if (!by_launcher && !fs::exists(folder / "run.json", error))

@@ -135,6 +135,7 @@ void CheckpointFolder::keep(std::size_t count, const fs::path& in_use) const {
 }
 
 fs::path find_checkpoint(const fs::path& given) {
+  check_folder(given.string());
   std::error_code none;  // set if nothing is found there
   const bool one = CheckpointFolder::is_complete(given);
   const fs::path canonical = fs::weakly_canonical(given, none);

@@ -34,6 +34,7 @@ bool is_replaced(const std::string& path) {
 }
 
 const char* kind_of(const struct stat& status) {
+  if (S_ISREG(status.st_mode)) return "a file";
   if (S_ISDIR(status.st_mode)) return "a folder";
   if (S_ISFIFO(status.st_mode)) return "a pipe";
   if (S_ISSOCK(status.st_mode)) return "a socket";
@@ -113,6 +114,13 @@ void make_folder(const std::string& path) {
 bool is_missing(const std::string& path) {
   struct stat status {};
   return ::stat(path.c_str(), &status) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
+void check_folder(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0)
+    fail(ErrorKind::data, "{}: {}", path, errno == ENOENT ? "no such folder" : reason(errno));
+  if (!S_ISDIR(status.st_mode)) fail(ErrorKind::data, "{}: is {}, not a folder", path, kind_of(status));
 }
 
 std::string read_whole(const std::string& path, std::uint64_t most_bytes) {

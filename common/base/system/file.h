@@ -24,6 +24,9 @@ void make_folder(const std::string& path);
 /// not.
 bool is_missing(const std::string& path);
 
+/// Throws data, naming the path, if there is no such folder, or something else than a folder.
+void check_folder(const std::string& path);
+
 /// Bytes that a file may have at most if its reader sets no other limit.
 inline constexpr std::uint64_t kMostWholeBytes = std::uint64_t{1} << 34;
 

@@ -430,7 +430,7 @@ class Live(ProgramTest):
         self.end(process)
 
     def test_usage(self):
-        self.assert_refused(self.run_program("psring", "watch", "nothing"), 3, "nothing: holds no run")
+        self.assert_refused(self.run_program("psring", "watch", "nothing"), 3, "nothing: no such folder")
         self.assert_done(self.train(*SIX_STEPS, "--out", "run"))
         self.assert_refused(self.run_program("psring", "watch", "run", "--listen", "here"), 2, "--listen here")
         with socket.create_server(("127.0.0.1", 0)) as taken:
