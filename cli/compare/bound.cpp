@@ -94,15 +94,20 @@ Bound bound_of(const StepFigures& step) {
   return all_links_known && step.exposed_s >= step.step_s / 2 ? Bound::latency : Bound::unknown;
 }
 
+std::string disturbed_by(std::optional<double> others, std::size_t processors) {
+  if (!others) return "the load of other programs is not known";
+  if (*others <= kNoise) return "";
+  return fmt::format("other programs took {:.1f} of {}", *others, count_of(processors, "processor"));
+}
+
 std::string not_comparable(const StepFigures& step) {
   std::string reasons;
-  const auto add = [&](const std::string& reason) { reasons += (reasons.empty() ? "" : ", ") + reason; };
+  const auto add = [&](const std::string& reason) {
+    if (!reason.empty()) reasons += (reasons.empty() ? "" : ", ") + reason;
+  };
   if (step.threads > step.processors)
     add(fmt::format("{} on {}", count_of(step.threads, "thread"), count_of(step.processors, "processor")));
-  if (!step.others)
-    add("the load of other programs is not known");
-  else if (*step.others > kNoise)
-    add(fmt::format("other programs took {:.1f} of {}", *step.others, count_of(step.processors, "processor")));
+  add(disturbed_by(step.others, step.processors));
   if (step.run_delay.value_or(0) >= kComparable)
     add(fmt::format("a worker had no processor for {:.0f} % of its time", 100 * *step.run_delay));
   return reasons;
@@ -135,8 +140,8 @@ std::string because(Bound bound, const StepFigures& step) {
       return fmt::format("waits for {} of {} ms, a server works for {}", ms(step.exposed_s), ms(step.step_s),
                          ms(*step.server_busy_s));
     case Bound::processors:
-      return fmt::format("{}; {} work for {} ms of it", part, count_of(step.processors, "processor"),
-                         ms(step.processors_s()));
+      return fmt::format("{}; {} {} for {} ms of it", part, count_of(step.processors, "processor"),
+                         step.processors == 1 ? "works" : "work", ms(step.processors_s()));
     case Bound::latency:
     case Bound::unknown:
       return part + floors_text(step);

@@ -77,6 +77,8 @@ Bound bound_of(const StepFigures& step);
 /// Returns why the times of a run cannot be compared with the times of another, such as "4 threads on 2 processors".
 /// Empty if they can.
 std::string not_comparable(const StepFigures& step);
+/// The part of it that other programs are to blame for; they took `others` processors, of `processors`.
+std::string disturbed_by(std::optional<double> others, std::size_t processors);
 
 /// The choices of a run that can be changed.
 struct Choices {

@@ -352,6 +352,7 @@ Command add_compare(const Flags& program) {
   command.add_switch("--wide", flags->wide, "print all measurements of every process below the table");
   add_launcher_flag(command, flags->launcher);
   add_job_flags(command, flags->job);
+  command.flag("--live").hide();
   flags->sweep.emplace(command);
   command.add_footer(
       "A comma-separated list in an option runs every combination, one row of the\n"

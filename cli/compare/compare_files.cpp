@@ -81,6 +81,7 @@ Json to_json(const PredictedStep& step) {
   json["compute_s"] = step.compute_s;
   json["exposed_comm_s"] = step.exposed_s;
   json["bound_by"] = step.bound;
+  json["not_comparable"] = step.disturbed;
   return json;
 }
 

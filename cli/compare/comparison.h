@@ -45,6 +45,7 @@ struct PredictedStep {
   double exposed_s = 0;               ///< communication that computing does not hide
   std::string bound = {};             ///< as psring plan names it
   std::string reason = {};            ///< why there is no prediction
+  std::string disturbed = {};         ///< what took processors while the costs were measured, and made them too large
 };
 
 /// An entry with the summaries of its runs; at least one.

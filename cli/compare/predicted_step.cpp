@@ -7,10 +7,13 @@
 
 #include <psring/bench/predict/fitted_costs.h>
 #include <psring/bench/predict/measure.h>
+#include <psring/cli/compare/bound.h>
 #include <psring/cli/compare/predicted_step.h>
 #include <psring/cli/compare/sweep.h>
 #include <psring/cli/plan/plan_candidates.h>
 #include <psring/cli/train/job_memory.h>
+#include <psring/cli/train/other_load.h>
+#include <psring/common/base/system/processors.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/spec.h>
 #include <psring/common/base/text/text.h>
@@ -125,6 +128,7 @@ void StepPredictor::measure_computing(const JobOptions& job) {
 
 void StepPredictor::measure(const std::vector<Row>& rows) {
   if (links_.empty()) return;
+  const OtherLoad others;
   std::set<std::string> ways;
   std::set<std::string> updates;
   bool any_sleeps = false;
@@ -146,6 +150,7 @@ void StepPredictor::measure(const std::vector<Row>& rows) {
   if (!ways.empty()) bench::measure_messages(kMessageMeasure, measured, ways);
   fit_.lines = bench::fit_lines(measured);
   if (any_sleeps) fit_.factors["sleep_s"] = bench::measure_sleep();
+  disturbed_ = disturbed_by(others.processors(), usable_processors());
 }
 
 std::string StepPredictor::measured() const {
@@ -193,6 +198,7 @@ std::vector<PredictedStep> StepPredictor::predict(const Entry& entry) const {
     }
     step.link = at.text;
     step.encrypted = job.encrypt;
+    if (step.step_s) step.disturbed = disturbed_;
     steps.push_back(std::move(step));
   }
   return steps;

@@ -53,6 +53,7 @@ class StepPredictor {
   const App& app_;
   worker::Registries built_in_;  ///< psring's own strategies
   bench::Fit fit_;
+  std::string disturbed_;  ///< by whom the measurement was; "": by nobody
   std::map<Computing, bench::MeasuredPasses> computing_;
   std::map<Computing, std::string> not_measured_;  ///< and why not
 };

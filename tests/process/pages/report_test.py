@@ -56,6 +56,48 @@ class Drawn(html.parser.HTMLParser):
         self.open = None
 
 
+class Advice(unittest.TestCase):
+    """Every sentence of cli/compare/bound.cpp has its pattern in the page's Chinese."""
+
+    # Texts whose places are not all numbers, as they are printed.
+    PRINTED = {
+        "{} on {}": "3 threads on 1 processor",
+        "other programs took {:.1f} of {}": "other programs took 1.0 of 2 processors",
+        "worker {} computes for {} ms a step, the others for {}; {}":
+            "worker 1 computes for 2 ms a step, the others for 1; nobody waits",
+        "{}; {} {} for {} ms of it": "waits for 1.0 of 2.0 ms; 2 processors work for 3.0 ms of it",
+        "uses {} of {} processors: more {}--threads": "uses 1 of 2 processors: more --workers or --threads",
+        "fewer --workers{}, or more processors": "fewer --workers or --servers, or more processors",
+        "{}--server-threads, or a cheaper --optimizer": "more --server-threads, or a cheaper --optimizer",
+        ", a server works for {}": "waits for 1.0 of 2.0 ms, a server works for 3.0",
+        "; floors in ms:":
+            "computes for 1 of 2 ms; floors in ms: compute 1, slowest worker 1, processors 1, memory 1, worker link 1, "
+            "server link 1",
+    }
+    # Parts of another text above.
+    PARTS = {" {}{}", "{} {} {}", " or --servers", "--workers or ", "more --servers or ", "more ", "works", "work", ","}
+    SAME = re.compile(r"--[a-z-]+( on| off| block)?|worker|server|ps-async|ps|GPU|MB|GB/s")
+
+    def test_is_translated(self):
+        patterns = [
+            (re.compile(pattern), re.sub(r"\$(\d)", r"\\\1", chinese))
+            for pattern, chinese in re.findall(
+                r"^  \[/(.*)/g, \"(.*)\"\],$", (ROOT / "view/web/report/texts/advice.js").read_text(), re.M
+            )
+        ]
+        self.assertGreater(len(patterns), 40)
+        code = (ROOT / "cli/compare/bound.cpp").read_text()
+        code = re.sub(r'kNames =.*?;|text\.empty\(\) \? "[^"]*" : ","|\bcount_of\([^()]*\)|""', "", code, flags=re.S)
+        texts = set(re.findall(r'"((?:[^"\\\n]|\\.)*[a-z,](?:[^"\\\n]|\\.)*)"', code)) - self.PARTS
+        self.assertGreater(len(texts), 30)
+        for text in texts:
+            with self.subTest(text=text):
+                printed = self.PRINTED.get(text) or re.sub(r"{[^}]*}", "1.0", text.replace("{:.0f}", "1"))
+                for pattern, chinese in patterns:
+                    printed = pattern.sub(chinese, printed)
+                self.assertNotRegex(self.SAME.sub("", printed), "[a-z]{3}")
+
+
 class Report(ProgramTest):
     def compare(self, out, *more):
         """Compares, and returns what the program printed."""
@@ -116,6 +158,7 @@ class Report(ProgramTest):
         self.assertEqual((owners["ddp"]["workers"], owners["ddp"]["worker"]), (2, whole))
         self.assertEqual((owners["zero3"]["parts"], owners["zero3"]["worker"]["optimizer"]), (2, "range"))
         self.assertEqual((owners["ps"]["worker"]["optimizer"], owners["ps"]["server"]["optimizer"]), ("none", "range"))
+        self.assertEqual(owners["ps"]["server"]["gradients"], "passing range")
 
         units = [unit["name"] for unit in owners["zero3"]["units"]]
         self.assertEqual(units, ["layers.0", "layers.1"])

@@ -5,7 +5,7 @@ import { table } from "../common/dom.js";
 import { figure } from "../common/figure.js";
 import { kNothing, milliseconds, short } from "../common/format.js";
 import { keys, section } from "../common/parts.js";
-import { number } from "./context.js";
+import { measured, number, star, starNote } from "./context.js";
 
 const isPredicted = (row) => row.compare?.predicted?.some((one) => one.step_s != null);
 
@@ -21,7 +21,7 @@ export function linksOf(t, rows) {
 export function predictedCells(ctx, row, links) {
   return links.map((link) => {
     const i = (row.compare?.predicted ?? []).findIndex((one) => linkName(ctx.t, one) === link && one.step_s != null);
-    return i < 0 ? kNothing : number(ctx, `rows.${row.index}.compare.predicted.${i}.step_s`, milliseconds);
+    return i < 0 ? kNothing : measured(ctx, row.compare.predicted[i], `rows.${row.index}.compare.predicted.${i}.step_s`, milliseconds);
   });
 }
 
@@ -38,7 +38,7 @@ function predictedBar(t, one) {
 
 function measuredBar(t, row) {
   const step = row.compare.step_s.median;
-  return { name: t.measuredHere, text: `${milliseconds(step)} ms`, parts: [{ value: step, colour: "var(--quiet)", title: `${t.measuredHere} ${milliseconds(step)} ms` }] };
+  return { name: t.measuredHere, text: `${milliseconds(step)} ms${star(row)}`, parts: [{ value: step, colour: "var(--quiet)", title: `${t.measuredHere} ${milliseconds(step)} ms` }] };
 }
 
 export function cluster(ctx) {
@@ -49,7 +49,7 @@ export function cluster(ctx) {
   const columns = [{ title: t.strategy }, ...links.map((link) => ({ title: `${link} ms`, number: true })), { title: `${t.measuredHere} ms`, number: true }];
   const body = ctx.rows.filter((row) => row.compare).map((row) => [row.label,
     ...predictedCells(ctx, row, links),
-    number(ctx, `rows.${row.index}.compare.step_s.median`, milliseconds)]);
+    measured(ctx, row, `rows.${row.index}.compare.step_s.median`, milliseconds)]);
   return section("cluster", t.clusterTitle,
     keys([["var(--compute)", t.computingAlone], ["var(--exposed)", t.restOfStep]]),
     figure({
@@ -61,5 +61,5 @@ export function cluster(ctx) {
       data: () => [["strategy", "link", "predicted_step_s", "predicted_compute_s", "measured_here_s"],
         ...rows.flatMap((row) => row.compare.predicted.map((one) => [row.label, one.link, one.step_s, one.compute_s, row.compare.step_s.median]))],
     }),
-    table(columns, body));
+    table(columns, body), starNote(ctx, rows));
 }

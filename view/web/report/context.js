@@ -13,6 +13,20 @@ export function makeContext(doc, language, picks, again) {
 /// Returns a cell with the number at a path of the document, such as rows.0.runs.0.summary.steps.
 export const number = (ctx, path, format) => numberCell(ctx.doc, path, format);
 
+/// Why the times of a row, or a prediction, cannot be compared with another's; "" if they can.
+const notComparable = (one) => (one.compare ?? one.run?.summary?.bound ?? one).not_comparable ?? "";
+export const star = (one) => (notComparable(one) ? "*" : "");
+
+/// Returns the cell of a time or rate of a row or a prediction, with a star if it is not comparable.
+export function measured(ctx, one, path, format) {
+  const cell = number(ctx, path, format);
+  if (star(one)) cell.append(h("span", { title: ctx.t.translate(notComparable(one)) }, star(one)));
+  return cell;
+}
+
+/// The note on the stars of these rows, if any has one.
+export const starNote = (ctx, rows) => (rows.some((row) => star(row) || row.compare?.predicted?.some(star)) ? h("p", { class: "quiet" }, ctx.t.starNote) : null);
+
 /// Returns a menu of all rows, and "all" if `all` is given; its choice lasts over languages.
 export function choice(ctx, id, all, rows = ctx.rows) {
   const options = [...(all ? [["all", ctx.t.all]] : []), ...rows.map((row) => [String(row.index), row.label])];

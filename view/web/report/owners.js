@@ -71,8 +71,11 @@ function cell(t, place, process, y) {
     const at = (share) => place.x + (stage[0] + share * (stage[1] - stage[0])) * place.width;
     const wide = (share) => share * (stage[1] - stage[0]) * place.width;
     const [sliceX, sliceWidth] = [at(process.slice), wide(process.sliceShare)];
+    const faint = (x, width, text) =>
+      s("rect", { x, y: top, width, height: kBar, fill: `var(--${category})`, "fill-opacity": "var(--faint)" }, s("title", {}, `${short} · ${about}: ${text}`));
     return [bar(place.x, place.width, "none", t.nothingKept),
-      state.includes("passing") ? s("rect", { x: sliceX, y: top, width: sliceWidth, height: kBar, fill: `var(--${category})`, "fill-opacity": "var(--faint)" }, s("title", {}, `${short} · ${about}: ${t.passing}`)) : null,
+      state === "passing range" ? faint(at(process.begin), Math.max(1, wide(process.share)), `${t.passingRange} ${process.of}`)
+        : state.includes("passing") ? faint(sliceX, sliceWidth, t.passing) : null,
       state === "whole" ? bar(sliceX, sliceWidth, `var(--${category})`, t.kept) : null,
       state.startsWith("range") ? bar(at(process.begin), Math.max(1, wide(process.share)), `var(--${category})`, `${t.kept} ${process.of}`) : null];
   });
@@ -107,7 +110,7 @@ function diagram(ctx, rows, width) {
 }
 
 const keys = (t) => h("div", { class: "keys" }, kStates.map(([category, short]) => h("span", {}, swatch(`var(--${category})`), `${short} ${t.categories[category]}`)),
-  h("span", {}, h("span", { class: "swatch faint" }), t.passing));
+  h("span", {}, h("span", { class: "swatch faint" }), t.faint));
 
 export function owners(ctx) {
   const { t } = ctx;

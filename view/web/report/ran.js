@@ -4,7 +4,7 @@ import { h, table } from "../common/dom.js";
 import { bytes, fixed, kNothing, milliseconds, shellWord, short } from "../common/format.js";
 import { section, swatch } from "../common/parts.js";
 import { linksOf, predictedCells } from "./cluster.js";
-import { badge, number } from "./context.js";
+import { badge, measured, number, starNote } from "./context.js";
 
 const distinct = (values) => [...new Set(values)];
 
@@ -44,11 +44,11 @@ function glance(ctx) {
   ];
   const body = rows.map((row) => {
     const own = `rows.${row.index}.runs.0.summary.`;
-    const median = (name, format) => number(ctx, row.compare ? `rows.${row.index}.compare.${name}.median` : own + name, format);
+    const median = (name, format) => measured(ctx, row, row.compare ? `rows.${row.index}.compare.${name}.median` : own + name, format);
     return [
       h("td", {}, swatch(row.colour), " ", row.label),
       ...predictedCells(ctx, row, links),
-      text ? number(ctx, own + "tokens_per_second", (v) => fixed(v, 0)) : median("samples_per_second", (v) => fixed(v, 0)),
+      text ? measured(ctx, row, own + "tokens_per_second", (v) => fixed(v, 0)) : median("samples_per_second", (v) => fixed(v, 0)),
       median("step_s", milliseconds), median("exposed_comm_s", milliseconds),
       number(ctx, own + "worker_peak_bytes", bytes),
       ...(columns.some((c) => c.title === t.serverPeak) ? [number(ctx, own + "server_peak_bytes", (v) => (v ? bytes(v) : kNothing))] : []),
@@ -60,7 +60,7 @@ function glance(ctx) {
     ];
   });
   const used = distinct(rows.map((row) => row.compare?.equality).filter((e) => e && e !== "—"));
-  return [h("h3", {}, t.glance), table(columns, body),
+  return [h("h3", {}, t.glance), table(columns, body), starNote(ctx, rows),
           used.map((e) => h("p", { class: "quiet" }, badge(ctx, e), " ", t.badges[e] ?? ""))];
 }
 

@@ -6,7 +6,7 @@ import { figure } from "../common/figure.js";
 import { milliseconds, short } from "../common/format.js";
 import { processName } from "../common/names.js";
 import { keys, section } from "../common/parts.js";
-import { choice, number } from "./context.js";
+import { choice, measured, number, star, starNote } from "./context.js";
 import { stepParts } from "./step_parts.js";
 import { waits } from "./waits.js";
 
@@ -34,7 +34,7 @@ export function time(ctx) {
         { value: worker.busy_step_s.median, colour: "var(--compute)", title: `${t.computing} ${milliseconds(worker.busy_step_s.median)} ms` },
         { value: worker.exposed_step_s.median, colour: "var(--exposed)", title: `${t.exposed} ${milliseconds(worker.exposed_step_s.median)} ms` },
       ],
-      tick: worker.step_s.median, from: worker.step_s.p10, to: worker.step_s.p90, text: `${milliseconds(worker.step_s.median)} ms`,
+      tick: worker.step_s.median, from: worker.step_s.p10, to: worker.step_s.p90, text: `${milliseconds(worker.step_s.median)} ms${star(one)}`,
       mark: worker.predicted_exposed_comm_s == null ? null : worker.busy_step_s.median + worker.predicted_exposed_comm_s,
       markTitle: `${t.predictedExposed} ${milliseconds(worker.predicted_exposed_comm_s)} ms`,
     })),
@@ -46,7 +46,7 @@ export function time(ctx) {
   const body = (row ? [row] : rows).flatMap((one) => one.run.workers.map((worker, i) => {
     const own = `rows.${one.index}.runs.0.workers.${i}.`;
     return [one.label, processName(t, worker.process),
-      ...kinds.flatMap(([kind]) => ["median", "p10", "p90"].map((q) => number(ctx, `${own}${kind}.${q}`, milliseconds))),
+      ...kinds.flatMap(([kind]) => ["median", "p10", "p90"].map((q) => measured(ctx, one, `${own}${kind}.${q}`, milliseconds))),
       ...(predicted ? [number(ctx, own + "predicted_exposed_comm_s", milliseconds)] : [])];
   }));
   return section("time", t.timeTitle, node,
@@ -59,6 +59,7 @@ export function time(ctx) {
           [one.label, worker.process, ...kinds.flatMap(([kind]) => ["median", "p10", "p90"].map((q) => worker[kind][q])), worker.predicted_exposed_comm_s]))],
     }),
     h("details", {}, h("summary", {}, t.table), table(columns, body)),
+    starNote(ctx, row ? [row] : rows),
     stepParts(ctx, row ? [row] : rows),
     waits(ctx, row ? [row] : rows));
 }

@@ -24,7 +24,7 @@ export const en = {
   meshNote: "In a mesh a worker has the units of its stage. Tensor ranks are drawn with equal slices of each unit; what is not cut, such as a layer norm, every rank has whole. Workers of one stage and tensor rank form a data-parallel group; workers of one copy and stage sum activations; neighbouring stages of one copy and tensor rank send them.",
   ownTitle: "Owned ranges of every unit",
   ownCaption: "A row is a process, a column is a unit of the model; in each cell, from top to bottom: parameters (P), gradients (G), optimizer state (OS). Solid: the range that the process keeps. Pale: the whole unit for a while, dropped after use. Empty: nothing.",
-  kept: "kept", passing: "whole unit for a while", nothingKept: "not kept", elements: "elements", allUnits: "all units", more: (n) => `… ${n} more alike`,
+  kept: "kept", passing: "whole unit for a while", passingRange: "for a while", faint: "kept for a while: a whole unit, or a server's range", nothingKept: "not kept", elements: "elements", allUnits: "all units", more: (n) => `… ${n} more alike`,
   noOwnership: (list) => `Not drawn, because this program does not know how these strategies divide the units: ${list}`,
   flowsTitle: "Who sends what to whom", flowsCaption: "Measured payload of a step, without start-up, control messages and evaluation; a wider arrow carries more bytes. Below each diagram: the sum over all pairs of processes.", aStep: "a step",
   flowsLost: "A process that was lost took its counts along.",
@@ -89,7 +89,7 @@ export const en = {
   recoveriesGap: "The band reaches from the last step before the loss whose result was kept to the first step after the recovery; the number is the delay until the job continued.",
   lost: "lost", continued: "continued with step", delay: "delay s", epoch: "epoch", workersLeft: "workers", givenUp: (list) => `workers given up: ${list}`, neverCame: "did not continue",
 
-  nextTitle: "What bounds it, and what to try next (times of a step are medians)", boundBy: "bound by", tryNext: "Try", notComparable: "Times are not comparable",
+  nextTitle: "What bounds it, and what to try next (times of a step are medians)", boundBy: "bound by", tryNext: "Try", notComparable: "Times are not comparable", starNote: "*: not comparable with another row's, as processes had to share processors; a pointer on the star, and the cards at the end, say with what.",
   compareNote: "This is what the run's own records show. A comparison also measures the memory's rate:",
   bounds: {}, translate: (text) => text,
   absentTitle: "Not recorded", colon: ": ",

@@ -26,7 +26,7 @@ export const zh = {
   meshNote: "在网格中，worker 只有自己阶段的单元。张量 rank 按每个单元的相等切片画出；不切分的部分（例如层归一化）每个 rank 都完整保存。同一阶段、同一张量 rank 的 worker 组成数据并行组；同一副本、同一阶段的 worker 对激活求和；同一副本、同一张量 rank 的相邻阶段互相发送激活。",
   ownTitle: "每个单元中各进程拥有的区间",
   ownCaption: "每行是一个进程，每列是模型的一个单元；每格从上到下是参数（P）、梯度（G）、优化器状态（OS）。实色：进程一直保存的区间。浅色：短暂持有整个单元，用后释放。空白：不保存。",
-  kept: "保存", passing: "短暂持有整个单元", nothingKept: "不保存", elements: "个元素", allUnits: "所有单元", more: (n) => `… 另有 ${n} 个，相同`,
+  kept: "保存", passing: "短暂持有整个单元", passingRange: "短暂持有", faint: "短暂持有：整个单元，或 server 的范围", nothingKept: "不保存", elements: "个元素", allUnits: "所有单元", more: (n) => `… 另有 ${n} 个，相同`,
   noOwnership: (list) => `未画出，因为本程序不知道这些策略如何划分单元：${list}`,
   flowsTitle: "谁向谁发送什么", flowsCaption: "每步实测的有效载荷，不含启动、控制消息和评估；箭头越粗，字节越多。每幅图下方是所有进程对之和。", aStep: "每步",
   flowsLost: "丢失的进程所计的字节也随之丢失。",
@@ -91,7 +91,7 @@ export const zh = {
   recoveriesGap: "色带从丢失前结果得以保留的最后一步，到恢复后的第一步；数字是作业继续之前的延迟。",
   lost: "丢失", continued: "从此步继续", delay: "延迟（秒）", epoch: "成员期", workersLeft: "worker 数", givenUp: (list) => `放弃的 worker：${list}`, neverCame: "没有继续",
 
-  nextTitle: "瓶颈是什么，下一步试什么（每步的时间取中位数）", boundBy: "瓶颈", tryNext: "可以试", notComparable: "时间不可比较",
+  nextTitle: "瓶颈是什么，下一步试什么（每步的时间取中位数）", boundBy: "瓶颈", tryNext: "可以试", notComparable: "时间不可比较", starNote: "*：不能与其他行比较，因为进程必须共用处理器；与什么共用，见星号的提示和末尾的卡片。",
   compareNote: "以上只依据这次运行自己的记录。比较时还会测量内存的速率：",
   bounds: { compute: "计算", "slowest worker": "最慢的 worker", processors: "处理器", memory: "内存", "worker link": "worker 的链路", "server link": "server 的链路", server: "server", latency: "延迟" },
   translate,
