@@ -28,6 +28,8 @@ namespace {
 
 constexpr int kSceneVersion = 1;
 constexpr double kMostRate = 1e12;
+constexpr const char* kLink = "1gbit,0.2ms";
+constexpr const char* kSteps = "2";
 
 struct StepFlags {
   options::Given job;
@@ -44,9 +46,9 @@ struct StepFlags {
 /// The defaults of `psring step`: two steps over a slow link, so that the exchange is seen. With --kills the job goes
 /// on after a loss.
 void set_defaults(options::Given& given, bool linked, bool kills) {
-  if (linked) given.try_emplace("link", "1gbit,0.2ms");
+  if (linked && !given.contains("device")) given.try_emplace("link", kLink);
   if (kills && !given.contains("min-workers")) given.try_emplace("max-restarts", "1");
-  if (!given.contains("epochs")) given.try_emplace("steps", "2");
+  if (!given.contains("epochs")) given.try_emplace("steps", kSteps);
 }
 
 /// Does any of the strategies have several processes?
@@ -151,6 +153,11 @@ Command add_step(const Flags& program) {
       .show_default();
   command.add_switch("--text", flags->text, "print every event, too");
   add_job_flags(command, flags->job);
+  for (const char* refused : {"--live", "--trace", "--events", "--tensorboard", "--checkpoint-every"})
+    command.flag(refused).hide();  // view::check_playable
+  command.flag("--link").show_default(kLink);
+  command.flag("--steps").show_default(kSteps);
+  command.flag("--epochs").show_default("");
   flags->sweep.emplace(command);
   command.add_footer("All processes run in this one, over a simulated network with a virtual clock.");
   return [flags, strategies](const Invocation& invocation) {

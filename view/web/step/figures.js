@@ -70,16 +70,20 @@ const differing = (a = {}, b = {}) => Object.keys(a).filter((key) => key in b &&
 const nameOf = (key) => key.replaceAll("_", "-");
 const option = (job, key) => `${nameOf(key)}=${written(job?.[key] ?? "")}`;
 
+// What a mesh's label such as "tp:2+pp:2:1f1b" names.
+const kInMesh = { tensor: "tp:", pipeline: "pp:", pipeline_schedule: "pp:" };
+
 /// Returns whether a label such as "ddp bucket=1K" names the option "bucket_bytes"; "w" stands for workers.
 function isInLabel(label, key) {
+  if (key in kInMesh && label.split(/[ +]/).some((word) => word.startsWith(kInMesh[key]))) return true;
   const names = label.split(" ").filter((word) => word.includes("=")).map((word) => word.split("=")[0]);
   return names.some((name) => nameOf(key) === name || nameOf(key).startsWith(`${name}-`) || (name === "w" && key === "workers"));
 }
 
-/// Returns options such as "optimizer=sgd" of `scene` that differ from those of `first`, but for those in the label with which
-/// it was recorded, which the reader is meant to compare.
+/// Returns options such as "optimizer=sgd" of `scene` that differ from those of `first`, but for those in the labels with
+/// which they were recorded, which the reader is meant to compare.
 export function otherOptions(scene, first) {
-  const keys = differing(scene.job, first.job).filter((key) => !kNotCompared.has(key) && !isInLabel(scene.recorded ?? scene.label, key));
+  const keys = differing(scene.job, first.job).filter((key) => !kNotCompared.has(key) && ![scene, first].some((one) => isInLabel(one.recorded ?? one.label, key)));
   const found = keys.map((key) => option(scene.job, key));
   return scene.flops_per_second === first.flops_per_second ? found : [...found, `gflops=${scene.flops_per_second / 1e9}`];
 }

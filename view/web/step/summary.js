@@ -63,8 +63,10 @@ function row(ctx, scene, p, now, first, categories, go) {
 }
 
 /// Finds the scene with which another is compared: the first of `bases` with the same options. A scene without one joins
-/// `bases`. Returns {base, said}: `said` is the sentence on the scene, or null.
+/// `bases`, but a job that loses a process repeats steps, and is compared with none. Returns {base, said}: `said` is the sentence
+/// on the scene, or null.
 function compare(ctx, scene, figures, bases) {
+  if ((scene.job?.fault ?? "").includes("kill")) return { base: { scene, figures }, said: ctx.t.repeats(scene.label) };
   const base = bases.find((one) => otherOptions(scene, one.scene).length === 0);
   if (base) return { base, said: sentence(ctx, scene, figures, base) };
   bases.push({ scene, figures });
@@ -89,7 +91,7 @@ export function summary(ctx, scenes, go) {
     });
   });
   const number = (title) => ({ title, number: true });
-  const legend = [t.summaryLegend, ...(scenes.length > 1 ? [t.summaryCompared(bases.map((one) => one.scene.label))] : [])];
+  const legend = [t.summaryLegend, ...(scenes.length > 1 && bases.length > 0 ? [t.summaryCompared(bases.map((one) => one.scene.label))] : [])];
   return h("details", { open: true, id: "summary" }, h("summary", {}, t.allScenes),
     table([{ title: t.scene }, { title: t.process }, ...categories.map((name) => number(t.categories[name])), number(t.peakSum), number(t.sendsInStep), number(t.waitsInStep), number(t.gathersInStep)], rows),
     said.some(Boolean) ? h("ul", { id: "says" }, said.filter(Boolean).map((text) => h("li", {}, text))) : null,

@@ -167,5 +167,6 @@ export const en = {
   saves,
   summaryLegend: "Memory is that of the first worker, or server, when it has the most. Bytes are the mean of all workers, or servers. Waits are exposed communication, the mean of all workers, and count the wait for a step's new parameters. Communication memory holds whole units on their way, such as gradients of stage 2 and parameters of stage 3; with more units, each unit is a smaller part of the model. All bytes count padding: a tensor takes a multiple of 256 elements, and a unit is padded so that its owners have equal parts. A server keeps its part of the parameters twice, as the version that workers still pull and the one that it updates; it keeps the gradients' mean only where the update has to wait for all of it, such as with clipping.",
   summaryCompared: (labels) => `Compared with ${labels.length > 1 ? "the first scene with the same options, " : ""}${labels.join(", or ")}: ↓ and green: less; ↑ and amber: more.`,
+  repeats: (label) => `${label}: it is not compared with other scenes, because a process dies and steps are repeated.`,
   notCompared: (label, base, others) => `${label}: it is not compared with ${base}, because its options differ: ${others.join(", ")}.`,
 };

@@ -168,5 +168,6 @@ export const zh = {
   saves,
   summaryLegend: "内存是第一个 worker（或 server）在峰值时的内存。字节取所有 worker（或 server）的平均值。等待是暴露的通信，取所有 worker 的平均值，包括等待一步的新参数。通信内存存放传输途中的完整单元，例如阶段 2 的梯度和阶段 3 的参数；单元越多，一个单元在模型中占的比例越小。所有字节数都包括填充：一个张量占 256 个元素的整数倍，一个单元填充到各个所有者的份额相等。server 把自己那部分参数保存两份：worker 还在拉取的版本，以及正在更新的版本；只有更新必须等到整个平均梯度时（例如裁剪），它才保存平均梯度。",
   summaryCompared: (labels) => `与${labels.length > 1 ? "选项相同的第一个场景" : ""} ${labels.join(" 或 ")} 相比：↓ 绿色表示更少，↑ 琥珀色表示更多。`,
+  repeats: (label) => `${label}：有进程死亡，一些步会重复，所以不与其他场景比较。`,
   notCompared: (label, base, others) => `${label}：选项与 ${base} 不同（${others.join("，")}），所以不作比较。`,
 };
