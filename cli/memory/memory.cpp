@@ -76,8 +76,11 @@ std::string answers(const Entry& entry, const JobMemory& memory, double limit, s
                     Language language) {
   const Fits fits(entry, limit, hosts, app);
   std::string text =
-      say(language, static_cast<double>(memory.process_bytes()) <= limit ? Text{"; fits", "；放得下"}
-                                                                         : Text{"; does not fit", "；放不下"});
+      say(language,
+          static_cast<double>(memory.process_bytes()) <= limit
+              ? Text{"; fits: {} of {} in the largest process", "；放得下：最大的进程 {}，上限 {}"}
+              : Text{"; does not fit: {} of {} in the largest process", "；放不下：最大的进程 {}，上限 {}"},
+          size_text(static_cast<double>(memory.process_bytes())), size_text(limit));
   const std::size_t most = fits.largest_batch();
   if (most == 0)
     text += say(language, {"; no batch fits", "；任何批量都放不下"});
@@ -233,9 +236,12 @@ Command add_memory(const Flags& program) {
   command.add("--hosts", flags->hosts, "hosts that share the job's processes evenly").show_default();
   command.add("--limit", flags->limit, "memory of a process, such as a GPU's 24G: say what fits into it")
       .show_value("SIZE");
-  command.add("--parameters", flags->parameters, "in place of --model: number of parameters, such as 7B");
+  command.add("--parameters", flags->parameters,
+              "in place of --model: number of parameters, such as 7B; in bf16 with adamw, unless --precision and "
+              "--optimizer are given");
   command.add("--table", flags->table,
-              "in place of --model: the rows and the width of a table, such as 100Mx64; NAME:KEYS: as train");
+              "in place of --model: the rows and the width of a table, such as 100Mx64; one worker and server, unless "
+              "given. NAME:KEYS: as train");
   command.add("--lookups", flags->lookups, "with --table: lookups of a worker's batch, such as 16384 or 26x2048");
   command.add("--zipf", flags->zipf, "with --table: exponent of the keys' distribution; 0: uniform").show_default();
   command.add("--layers", flags->layers, "with --parameters: transformer layers, for activations and KV cache");

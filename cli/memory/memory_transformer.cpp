@@ -103,7 +103,7 @@ TrainingMemory training_of(const MemoryFlags& flags, const App& app) {
           .slots = rule->slots(),
           .state_bits = own ? 8 : flags.state_bits,
           .state_block = own ? optim::kCodeBlock : 2048,
-          .workers = positive(given, "workers", 1),
+          .workers = positive(given, "workers", job.workers),
           .batch = positive(given, "batch-size", 1),
           .checkpointing = job.activation_checkpointing == "unit"};
 }
