@@ -57,10 +57,13 @@ export function logTicks(least, most, count) {
   return list.length > 1 ? list : [least, most];
 }
 
+/// Leaves out marks that read as the one before: whole steps have no halves.
+const unlike = (marks, text) => marks.filter((v, i) => i === 0 || text(v) !== text(marks[i - 1]));
+
 /// Returns the marks whose texts, as wide as they are, have room on an axis; the first stays.
 function fitting(marks, x, xText) {
   let end = -Infinity;
-  return marks.filter((v) => {
+  return unlike(marks, xText).filter((v) => {
     const half = widthOf(xText(v)) / 2;
     if (x(v) - half < end + 6) return false;
     end = x(v) + half;
@@ -87,7 +90,7 @@ export function lines({ series, width, height = 260, xTitle, yTitle, xText, yTex
   if (y0 === y1) y1 = y0 + (Math.abs(y0) || 1);
   if (yLog) [y0, y1] = [y0 / 1.1, y1 * 1.1];
   else if (!zero) [y0, y1] = [y0 - (y1 - y0) * 0.04, y1 + (y1 - y0) * 0.04];
-  const yMarks = (yLog ? logTicks : yTicks)(y0, y1, 5);
+  const yMarks = unlike((yLog ? logTicks : yTicks)(y0, y1, 5), yText);
   const left = Math.max(...yMarks.map((v) => widthOf(yText(v)))) + 10;
   const [right, top, bottom] = [14, 22, 40];
   const along = xLog ? Math.log : (v) => v;

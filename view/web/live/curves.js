@@ -42,7 +42,7 @@ function chart(ctx, id, yTitle) {
   const node = figure({
     id, title: t.figures[id], texts: t, readout: true, caption: id === "step-time" ? t.withoutFirst : null,
     draw: (width, say, held) => lines({
-      width, height: 230, zero: kFromZero.includes(id), say, held, yTitle, xTitle: ctx.axis === "step" ? t.step : t.seconds,
+      width, height: 230, zero: kFromZero.includes(id), say, held, yTitle: id === "quality" ? all()[0]?.name : yTitle, xTitle: ctx.axis === "step" ? t.step : t.seconds,
       xText: ctx.axis === "step" ? whole : short, yText: id === "speed" ? rate : short,
       series: all().map((one) => drawn(id, one)).map((one) => ({ ...one, x: one[ctx.axis] })),
     }),

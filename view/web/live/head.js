@@ -37,7 +37,8 @@ export function head(ctx) {
   const track = h("div", { class: "progress", role: "progressbar", "aria-label": t.progress, "aria-valuemin": "0", "aria-valuemax": "100" }, filled);
   const tiles = Object.fromEntries([["step", t.step], ["loss", t.loss], ["speed", t.samples], ["left", t.left], ["elapsed", t.elapsed]].map(([id, text]) => [id, tile(id, text)]));
   const showConnection = () => {
-    write(link, t.connection[ctx.status](ctx.at ? clock(ctx.at) : null));
+    const status = ctx.status === "open" && ctx.ended() ? "ended" : ctx.status;
+    write(link, t.connection[status](ctx.at ? clock(ctx.at) : null));
     link.className = ["open", "connecting"].includes(ctx.status) || ctx.ended() ? "quiet" : "bad";
   };
   const update = (snapshot) => {

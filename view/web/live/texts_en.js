@@ -10,6 +10,7 @@ export const en = {
   connection: {
     connecting: () => "Connecting …",
     open: () => "Connected: a new state comes every second.",
+    ended: () => "The run has ended.",
     lost: (at) => at ? `Connection lost, retrying. The last state came at ${at}.` : "No connection, retrying.",
     crowded: (at) => `The server has as many viewers as it takes. This page asks for the state every few seconds; the last one came at ${at}.`,
     refused: () => "The server refuses the token. Open the address that psring printed; a new run has a new one.",

@@ -40,6 +40,8 @@ export function rows(ctx) {
   const rest = ctx.rows.slice(kMostBars);
   const stages = ctx.rows.some((row) => row.mesh.pipeline > 1);
   const columns = kColumns.filter((name) => stages || name !== "bubble");
+  const unit = ctx.rate === "tokens_per_s" ? t.tokens : t.samples;
+  const title = (name) => (name === "rate" || name === "per_host" ? t.ofUnit(unit, t.columns[name]) : t.columns[name]);
   const key = (name) => (name === "rate" ? ctx.rate : name);
   const cell = (row, index, name) => {
     if (name === "label") return nameCell(ctx, row, index);
@@ -53,7 +55,7 @@ export function rows(ctx) {
       { value: row.exposed_s, colour: "var(--exposed)", title: `${t.exposed} ${milliseconds(row.exposed_s)} ms` },
       ...(row.bubble > 0 ? [{ value: row.bubble * row.step_s, colour: "var(--bubble)", title: `${t.bubble} ${milliseconds(row.bubble * row.step_s)} ms` }] : [])],
   });
-  const tableOf = (list, first) => table(columns.map((name) => ({ title: t.columns[name], number: name !== "label" && name !== "bound" })),
+  const tableOf = (list, first) => table(columns.map((name) => ({ title: title(name), number: name !== "label" && name !== "bound" })),
     list.map((row, i) => columns.map((name) => cell(row, first + i, name))));
   return section("rows", t.rowsTitle, pointChoice(ctx),
     keys([["var(--compute)", t.computing], ["var(--exposed)", t.exposed], ...(stages ? [["var(--bubble)", t.bubble]] : [])]),

@@ -26,7 +26,8 @@ export const en = {
 
   rowsTitle: "Rows", rowsFigure: "A step of each row", rowsCaption: "Best first: by samples per second and host; rows that do not fit into memory come last.",
   computing: "computing", exposed: "exposed communication", bubble: "stages waiting for each other", more: (n) => `${n} more rows`,
-  columns: { label: "strategy", hosts: "hosts", step_s: "step ms", compute_s: "computing", exposed_s: "exposed", bubble: "bubble", rate: "per s", per_host: "per s, host", sent_bytes: "card sends", process_bytes: "memory", bound: "bound by" },
+  ofUnit: (unit, title) => `${unit.toLowerCase()} ${title}`,
+  columns: { label: "strategy", hosts: "hosts", step_s: "step ms", compute_s: "computing ms", exposed_s: "exposed ms", bubble: "bubble", rate: "per s", per_host: "per s, host", sent_bytes: "card sends", process_bytes: "memory", bound: "bound by" },
   hostsNote: "Hosts: those of workers and of standalone servers, each with one network card. A card sends this much in a step, in one direction. Press a strategy to see its command.",
   inexact: "inexact", inexactNote: "compression or precision change what is computed", tooLarge: "does not fit",
   bounds: { compute: "computing", "worker link": "a worker's card", "server link": "a server's card", server: "the server's work", "link within host": "the link within a host", latency: "latency", bubble: "stages that wait", processors: "the hosts' processors" },

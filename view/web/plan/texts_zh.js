@@ -26,7 +26,8 @@ export const zh = {
 
   rowsTitle: "各行", rowsFigure: "每一行的一步", rowsCaption: "最好的在前：按每台主机每秒的样本数；放不进内存的行排在最后。",
   computing: "计算", exposed: "暴露的通信", bubble: "各阶段互相等待", more: (n) => `另外 ${n} 行`,
-  columns: { label: "策略", hosts: "主机", step_s: "每步毫秒", compute_s: "计算", exposed_s: "暴露", bubble: "气泡", rate: "每秒", per_host: "每主机每秒", sent_bytes: "网卡发送", process_bytes: "内存", bound: "受限于" },
+  ofUnit: (unit, title) => `${title}${unit}`,
+  columns: { label: "策略", hosts: "主机", step_s: "每步毫秒", compute_s: "计算毫秒", exposed_s: "暴露毫秒", bubble: "气泡", rate: "每秒", per_host: "每主机每秒", sent_bytes: "网卡发送", process_bytes: "内存", bound: "受限于" },
   hostsNote: "主机：worker 的和独立 server 的，各有一块网卡。网卡发送：最忙的网卡每步单向的字节数。按一个策略可看到它的命令。",
   inexact: "不精确", inexactNote: "压缩或精度改变了计算结果", tooLarge: "放不下",
   bounds: { compute: "计算", "worker link": "worker 的网卡", "server link": "server 的网卡", server: "server 的处理", "link within host": "主机内链路", latency: "延迟", bubble: "等待的阶段", processors: "主机的处理器" },
