@@ -132,7 +132,7 @@ int table_memory(const MemoryFlags& flags, const App& app) {
   const auto batch = factors_of("--lookups", flags.lookups, 1, "lookups of a worker's batch, such as 16384 or 26x2048");
   const double lookups = batch.front() * (batch.size() > 1 ? batch.back() : 1);
   if (size[0] > kMostRows || size[1] > 8192 || size[1] != std::floor(size[1]))
-    fail(ErrorKind::usage, "--table {}: expected at most 2^32 rows of 1 to 8192 values", flags.table);
+    fail(ErrorKind::usage, "--table {}: expected fewer than 2^32 rows of 1 to 8192 values", flags.table);
   if (lookups > kMostLookups) fail(ErrorKind::usage, "--lookups {}: expected at most 2^28", flags.lookups);
   if (!(flags.zipf >= 0 && flags.zipf <= 4)) fail(ErrorKind::usage, "--zipf: expected 0 to 4, got {}", flags.zipf);
   options::Given given = flags.job;
