@@ -166,6 +166,8 @@ void Coordinator::on(State& from, const control::Bye&) {
   from.said_bye = true;
   const bool may_leave = is_role(from.member.peer.role) && is_complete(from) && phase_ >= Phase::running;
   if (may_leave || from.failed) return;
+  // The coordinator before had told this role that the job has ended.
+  if (returning_ && plan_.recovery.is_second && is_role(from.member.peer.role)) return mark_ended(from);
   const std::string text = fmt::format("{} left {}", to_string(from.member), phase_text());
   // A program of a user's may leave because it has lost a third.
   if (is_role(from.member.peer.role) && !plan_.recovery.possible()) return suspect(from, text);

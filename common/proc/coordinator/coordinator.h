@@ -227,6 +227,7 @@ class Coordinator {
   void await_returns();
   void end_returns();
   void add_ended(Peer place, std::uint32_t pid);
+  static void mark_ended(State& state);
 
   // coordinator_recovery.cpp
   bool continue_without(Peer place, ErrorKind kind, std::string& text);

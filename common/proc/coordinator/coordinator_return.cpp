@@ -26,6 +26,10 @@ void Coordinator::come_back(const Connection& from, const control::Hello& messag
     if (exit->second.pid == message.pid) return;  // the process has ended since it said hello
     early_exits_.erase(exit);
   }
+  // A server in a worker's process has ended with the worker since it said hello.
+  if (const auto own = members_.find(plan_.process_of(place));
+      !known && own != members_.end() && own->second.exited && own->second.member.pid == message.pid)
+    return add_ended(place, message.pid);
   if (known) connections_.erase(found->second.connection);
   State& state = members_[place];
   state.repeats = true;
@@ -110,6 +114,10 @@ void Coordinator::add_ended(Peer place, std::uint32_t pid) {
   state.member.peer = place;
   state.member.pid = pid;
   state.epoch = epoch_;
+  mark_ended(state);
+}
+
+void Coordinator::mark_ended(State& state) {
   state.ready = state.running = state.done = state.reported = state.said_bye = state.exited = true;
 }
 

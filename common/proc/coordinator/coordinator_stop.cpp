@@ -20,8 +20,17 @@ Coordinator::Actions Coordinator::interrupt(int signal, Moment now) {
   return finish_call();
 }
 
+namespace {
+
+std::string name_of(int signal) {
+  const char* const name = ::sigabbrev_np(signal);
+  return name == nullptr ? fmt::format("signal {}", signal) : fmt::format("SIG{}", name);
+}
+
+}  // namespace
+
 std::string notice_of(int signal) {
-  return fmt::format("SIG{}: the job ends after the step under way; once more ends it at once", ::sigabbrev_np(signal));
+  return name_of(signal) + ": the job ends after the step under way; once more ends it at once";
 }
 
 /// Returns false if a worker does not ask before its steps, such as a user's own program.
@@ -69,7 +78,13 @@ void Coordinator::tell_where_to_stop() {
       send(found->second, control::StopBefore{epoch_, point.step, point.piece});
 }
 
-void Coordinator::on(State& /*from*/, const control::Interrupt& message) { interrupt(message.signal, message.at_once); }
+void Coordinator::on(State& from, const control::Interrupt& message) {
+  const bool first = interrupt_signal_ == 0;
+  interrupt(message.signal, message.at_once);
+  // The launcher, which has agent 0, says itself which signal it got.
+  if (first && interrupt_signal_ != 0 && from.member.peer != Peer{Role::agent, 0})
+    notice(fmt::format("{} at {} ends the job", name_of(message.signal), to_string(from.member)));
+}
 
 /// A worker that comes back to a second coordinator sends this, too: so the coordinator learns that the job is to end.
 void Coordinator::on(State& from, const control::Paused& message) {

@@ -102,6 +102,32 @@ TEST_CASE("to a second coordinator nobody has to come back who had ended well") 
   CHECK_FALSE(job.coordinator.result().failure);
 }
 
+TEST_CASE("a server in a worker's process ends with a job that is over for a second coordinator") {
+  JobPlan p = recoverable(2, 2, Keepers::servers);
+  p.colocated = 2;
+  Second job(p);
+  job.back({Role::agent, 0}, "agent", 4, true);
+  job.back(kWorker0, "w0", 4, true);
+  job.back(kServer0, "s0", 4, true);
+  const Peer server1{Role::server, 1};
+  SECTION("it says so") {
+    job.back(server1, "s1", 4, true);
+    job.say("s1", control::Bye{});
+  }
+  SECTION("its hello comes after the end of the process") {
+    job.say("agent", control::RoleExited{.role = kWorker1, .pid = job.last_pid + 1});
+    job.back(server1, "s1", 4, true);
+  }
+  job.live_until(6.5);
+  for (const char* name : {"w0", "s0"}) {
+    CHECK_FALSE(job.has<control::Regroup>(name));
+    job.say(name, control::Report{"{}"});
+  }
+  job.say("w0", control::Done{});
+  CHECK(job.has<control::Finish>("w0"));
+  CHECK_FALSE(job.coordinator.result().failure);
+}
+
 TEST_CASE("what is lost while a second coordinator waits is lost once, and nobody is started before all are back") {
   Second job(recoverable(2, 1, Keepers::servers));
   job.back({Role::agent, 0}, "agent", 4, true);

@@ -171,7 +171,10 @@ TEST_CASE("a job that is interrupted at its end has not been") {
   scene.say("a", control::Report{"{}"});
   scene.say("a", control::Done{50, 0});
   scene.say("a", control::Bye{});
+  scene.events.clear();
   scene.say("b", control::Interrupt{kInt});
+  REQUIRE(scene.events.size() == 1);
+  CHECK(std::get<control::Notice>(scene.events[0].what).text == "SIGINT at worker 1 (host-b:1) ends the job");
   scene.say("b", control::Paused{0, 50, kInt});
   CHECK(scene.got<control::StopBefore>("b").step == 50);
 }
