@@ -106,8 +106,9 @@ void check_fits(const optim::Checkpoint& saved, const TrainSetup& setup) {
     fail(ErrorKind::data, "--resume {}: saved with {}{}", name, all,
          of_data ? " (--other-data continues on other data)" : "");
   require_tensors(saved, tensors_of(setup));
-  // At the last step the evaluation is left, and the saving of the model.
-  if (saved.step() > setup.steps())
+  // A run's own checkpoint of its last step: the evaluation is left, and the saving of the model.
+  const bool ends_itself = saved.step() == setup.steps() && saved.manifest().run == setup.job().run_id;
+  if (saved.step() >= setup.steps() && !ends_itself)
     fail(ErrorKind::data, "--resume {}: is at step {} already, and the run ends at step {} (--steps)", name,
          saved.step(), setup.steps());
 }
