@@ -53,7 +53,7 @@ Json ownership(const worker::StrategyKind& kind, const Json& job, const std::opt
   }
   const bool on_worker = job.value("optimizer_on", "server") == "worker";
   json["worker"] = worker_of_servers(kind.stage, on_worker);
-  json["server"] = states(on_worker ? "none" : "range", "passing range", on_worker ? "none" : "range");
+  json["server"] = states(on_worker ? "none" : "range", "range", on_worker ? "none" : "range");
   return json;
 }
 

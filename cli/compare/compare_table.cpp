@@ -44,11 +44,6 @@ std::string predicted_title(const std::vector<PredictedStep>& all, const Predict
   return all.size() == 1 ? "cluster" : step.link;
 }
 
-std::string predicted_cell(const PredictedStep& step) {
-  if (!step.step_s) return kNothing;
-  return number(*step.step_s * 1e3, *step.step_s < 1e-4 ? 4 : 2) + (step.disturbed.empty() ? "" : "*");
-}
-
 std::string predicted_legend(const std::vector<Row>& rows) {
   if (rows.empty()) return "";
   std::string text;
@@ -69,9 +64,8 @@ std::string predicted_legend(const std::vector<Row>& rows) {
       "whose load is not in it. All other figures were measured here, in the runs.",
       kTableColumns, 0);
   if (const std::string& disturbed = all.front().disturbed; !disturbed.empty())
-    text +=
-        wrapped(fmt::format("While they were measured, {}, so that predicted steps may be too long (*).", disturbed),
-                kTableColumns, 0);
+    text += wrapped(fmt::format("While they were measured, {}, so that predicted steps may be too long.", disturbed),
+                    kTableColumns, 0);
   std::map<std::string, std::vector<std::string>> missing;  // by reason
   for (const Row& row : rows)
     if (!row.predicted.front().step_s) missing[row.predicted.front().reason].push_back(row.entry.label);
@@ -101,7 +95,7 @@ TextTable main_table(const std::vector<Row>& rows) {
     const Summary& first = row.runs.front();
     const Spread step = row.spread(&Summary::step_seconds);
     std::vector<std::string> cells{row.entry.label};
-    for (const PredictedStep& at : row.predicted) cells.push_back(predicted_cell(at));
+    for (const PredictedStep& at : row.predicted) cells.push_back(at.step_s ? number(*at.step_s * 1e3, 2) : kNothing);
     cells.push_back(time_cell(row, number(row.spread(columns.rate).median, 0)));
     cells.push_back(time_cell(row, number(step.median * 1e3, 3)));
     if (several) cells.push_back(row.runs.size() > 1 ? percent(step.relative()) : kNothing);

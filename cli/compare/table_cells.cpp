@@ -48,8 +48,7 @@ std::string time_cell(const Row& row, std::string figure) {
 }
 
 std::string memory_cell(const Row& row, std::string_view role, std::uint64_t Summary::*figure) {
-  const double booked = static_cast<double>(most_booked(row, figure)) / kMiB;
-  return marked(number(booked, booked < 0.1 ? 3 : 1), memory_ok(row, role));
+  return marked(number(static_cast<double>(most_booked(row, figure)) / kMiB, 1), memory_ok(row, role));
 }
 
 std::string_view ModelColumns::result_name() const {

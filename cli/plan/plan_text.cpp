@@ -128,7 +128,7 @@ std::string plan_table(const PlanRows& plan, const bench::Mesh& mesh, const std:
         number(row.samples_per_s, 0),
         number(row.per_host(), 1),
         number(row.sent_bytes / 1e6, 1),
-        number(row.process_bytes / kGiB, row.process_bytes < kGiB / 10 ? 4 : 2) + (row.fits ? "" : "!"),
+        number(row.process_bytes / kGiB, 2) + (row.fits ? "" : "!"),
         bound_name(row.step.bound, language)};
     show_bubble(cells, row.job.pipeline > 1 ? percent(row.step.bubble) : "");
     table.add(cells);

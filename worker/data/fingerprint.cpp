@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <psring/common/base/crc32c.h>
+#include <psring/common/base/system/extension.h>
 #include <psring/worker/data/fingerprint.h>
 
 namespace psring::worker {
@@ -61,7 +62,10 @@ Blocks blocks_of(const Dataset& data) {
   const auto crc = [&data, input = std::vector<float>(data.input_cols()),
                     classes = std::vector<std::int32_t>(data.targets_per_sample()),
                     values = std::vector<float>(data.target_values())](std::uint64_t i, std::uint32_t before) mutable {
-    data.read(i, {input, classes, values});
+    call_extension([&] { return fmt::format("the data set, reading sample {},", i); },
+                   [&] {
+                     data.read(i, {input, classes, values});
+                   });
     const std::uint32_t inputs = crc32c(std::as_bytes(std::span(input)), before);
     return crc32c(std::as_bytes(std::span(values)), crc32c(std::as_bytes(std::span(classes)), inputs));
   };

@@ -73,11 +73,12 @@ function cell(t, place, process, y) {
     const [sliceX, sliceWidth] = [at(process.slice), wide(process.sliceShare)];
     const faint = (x, width, text) =>
       s("rect", { x, y: top, width, height: kBar, fill: `var(--${category})`, "fill-opacity": "var(--faint)" }, s("title", {}, `${short} · ${about}: ${text}`));
+    const brief = process.role === "server" && category === "gradients" && state === "range";  // a server aggregates them, and forgets
     return [bar(place.x, place.width, "none", t.nothingKept),
-      state === "passing range" ? faint(at(process.begin), Math.max(1, wide(process.share)), `${t.passingRange} ${process.of}`)
+      brief ? faint(at(process.begin), Math.max(1, wide(process.share)), `${t.passingRange} ${process.of}`)
         : state.includes("passing") ? faint(sliceX, sliceWidth, t.passing) : null,
       state === "whole" ? bar(sliceX, sliceWidth, `var(--${category})`, t.kept) : null,
-      state.startsWith("range") ? bar(at(process.begin), Math.max(1, wide(process.share)), `var(--${category})`, `${t.kept} ${process.of}`) : null];
+      state.startsWith("range") && !brief ? bar(at(process.begin), Math.max(1, wide(process.share)), `var(--${category})`, `${t.kept} ${process.of}`) : null];
   });
 }
 
