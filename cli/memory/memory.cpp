@@ -76,11 +76,8 @@ std::string answers(const Entry& entry, const JobMemory& memory, double limit, s
                     Language language) {
   const Fits fits(entry, limit, hosts, app);
   std::string text =
-      say(language,
-          static_cast<double>(memory.process_bytes()) <= limit
-              ? Text{"; fits: {} of {} in the largest process", "；放得下：最大的进程 {}，上限 {}"}
-              : Text{"; does not fit: {} of {} in the largest process", "；放不下：最大的进程 {}，上限 {}"},
-          size_text(static_cast<double>(memory.process_bytes())), size_text(limit));
+      say(language, static_cast<double>(memory.process_bytes()) <= limit ? Text{"; fits", "；放得下"}
+                                                                         : Text{"; does not fit", "；放不下"});
   const std::size_t most = fits.largest_batch();
   if (most == 0)
     text += say(language, {"; no batch fits", "；任何批量都放不下"});
