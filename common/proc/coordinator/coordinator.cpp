@@ -110,7 +110,8 @@ void Coordinator::take_exit(const control::RoleExited& message) {
       break;
   }
   if (found != members_.end()) found->second.exited = true;
-  if (const std::optional<Peer> guest = plan_.guest_of(message.role))
+  const std::optional<Peer> guest = plan_.guest_of(message.role);
+  if (guest)
     if (const auto server = members_.find(*guest); server != members_.end()) server->second.exited = true;
   if (found != members_.end() && found->second.failed) return;  // the role itself has reported the cause
   const std::string who = found != members_.end() ? to_string(found->second.member) : to_string(message.role);
@@ -119,7 +120,11 @@ void Coordinator::take_exit(const control::RoleExited& message) {
                 fmt::format("{} {}", who, describe_exit(message)));
   // Roles leave once the job has ended. The previous coordinator had reported the end to this role, as this coordinator
   // will report it to the others.
-  if (found == members_.end() && plan_.recovery.is_second) return add_ended(message.role, message.pid);
+  if (found == members_.end() && plan_.recovery.is_second) {
+    add_ended(message.role, message.pid);
+    if (guest && !members_.contains(*guest)) add_ended(*guest, message.pid);
+    return;
+  }
   // A role that has joined may have messages in flight on its own link; its silence decides.
   if (found == members_.end()) fail_job(ErrorKind::peer_lost, fmt::format("{} exited before it joined", who));
 }

@@ -128,6 +128,18 @@ TEST_CASE("a server in a worker's process ends with a job that is over for a sec
   CHECK_FALSE(job.coordinator.result().failure);
 }
 
+TEST_CASE("a job of servers in workers' processes that has ended is over for a second coordinator") {
+  JobPlan p = recoverable(2, 2, Keepers::servers);
+  p.colocated = 2;
+  Second job(p);
+  job.back({Role::agent, 0}, "agent", 0, true);
+  job.say("agent", control::RoleExited{.role = kWorker0, .pid = 7});
+  job.say("agent", control::RoleExited{.role = kWorker1, .pid = 8});
+  job.live_until(6.5);
+  CHECK(job.has<control::Finish>("agent"));
+  CHECK_FALSE(job.coordinator.result().failure);
+}
+
 TEST_CASE("what is lost while a second coordinator waits is lost once, and nobody is started before all are back") {
   Second job(recoverable(2, 1, Keepers::servers));
   job.back({Role::agent, 0}, "agent", 4, true);
