@@ -168,7 +168,7 @@ class CoordinatorService::Impl {
       carry_out(coordinator_.tick(clock_.now()));
     }
     gate_.reset();  // stops counting
-    folder_.replace("reports/coordinator-0.json", fmt::format(R"({{"refused":{}}})", refusals_.total()));
+    folder_.publish("reports/coordinator-0.json", fmt::format(R"({{"refused":{}}})", refusals_.total()));
     return coordinator_.result();
   }
 
@@ -224,7 +224,7 @@ class CoordinatorService::Impl {
     on_append_(append.file, {reinterpret_cast<const char*>(append.bytes.data()), append.bytes.size()});
   }
   void store(const Coordinator::Event& event, const control::Report& report) {
-    folder_.replace(fmt::format("reports/{}-{}.json", to_string(event.from.role), event.from.rank), report.json);
+    folder_.publish(fmt::format("reports/{}-{}.json", to_string(event.from.role), event.from.rank), report.json);
   }
   void store(const Coordinator::Event& event, const control::Status& status) {
     try {
