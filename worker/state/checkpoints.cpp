@@ -107,7 +107,8 @@ void check_fits(const optim::Checkpoint& saved, const TrainSetup& setup) {
          of_data ? " (--other-data continues on other data)" : "");
   require_tensors(saved, tensors_of(setup));
   // A run's own checkpoint of its last step: the evaluation is left, and the saving of the model.
-  const bool ends_itself = saved.step() == setup.steps() && saved.manifest().run == setup.job().run_id;
+  const std::string& run = setup.job().run_id;
+  const bool ends_itself = saved.step() == setup.steps() && !run.empty() && saved.manifest().run == run;
   if (saved.step() >= setup.steps() && !ends_itself)
     fail(ErrorKind::data, "--resume {}: is at step {} already, and the run ends at step {} (--steps)", name,
          saved.step(), setup.steps());
