@@ -36,6 +36,8 @@ Flag& Flag::set_group(const std::string& title) {
   return *this;
 }
 
+bool Flag::is_hidden() const { return option_->get_group().empty(); }
+
 Flag& Flag::make_value_optional() {
   option_->expected(0, 1);
   return *this;

@@ -25,6 +25,7 @@ class Flag {
   Flag& show_value(const std::string& name);  ///< the help shows this name in place of a value
   Flag& set_group(const std::string& title);  ///< the title of the option's group in the help
   Flag& hide() { return set_group(""); }      ///< the help leaves the option out
+  bool is_hidden() const;
   Flag& make_value_optional();                ///< given without a value, the text is ""
   Flag& allow_empty();                        ///< "" is a value like others
   Flag& separate_by(char separator);          ///< the value is a list of items with this separator

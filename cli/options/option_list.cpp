@@ -57,15 +57,22 @@ Json describe_job(const Flags& command, const App& app) {
   return {{"groups", std::move(groups)}, {"features", std::move(features)}};
 }
 
-/// A command with the options that are its own.
+/// A command with the options that are its own, and the names of the job's options that its help leaves out.
 Json describe_command(const std::string& name, const Flags& command) {
   Json own = Json::array();
+  Json without = Json::array();
+  if (command.has_help_all())
+    for (const options::Group& group : options::groups())
+      for (const options::Option& row : group.options)
+        if (const std::string flag = std::string("--") + row.name; command.flag(flag).is_hidden())
+          without.push_back(flag);
   for (const Flag& flag : command.shown())
     if (!command.has_help_all() || options::find(flag.name()) == nullptr) own.push_back(describe(flag));
   return {{"name", name},
           {"help", command.help()},
           {"footer", command.footer()},
           {"takes_job", command.has_help_all()},
+          {"without", std::move(without)},
           {"options", std::move(own)}};
 }
 

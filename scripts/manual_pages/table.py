@@ -131,5 +131,6 @@ def commands(folder):
                        *options_of(row["options"], known))
             text = row["help"] or f"a {own.removeprefix('psring-')} of a job"
             below = sections(row["footer"]) if row["footer"] else ()
-            listed.append(Command(own, name, text, below, options, groups if row["takes_job"] else ()))
+            job = tuple((title, tuple(option for option in of if option.names[0] not in row["without"])) for title, of in groups)
+            listed.append(Command(own, name, text, below, options, job if row["takes_job"] else ()))
     return listed
