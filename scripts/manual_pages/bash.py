@@ -59,8 +59,7 @@ def kind(option):
 
 def completion(commands):
     programs = [command.program for command in commands if not command.name]
-    job = next(command.groups for command in commands if command.groups)
-    of_job = [option for _, options in job for option in options]
+    of_job = max((command.job_options for command in commands), key=len)  # some commands leave a few out
     lines = ["# shellcheck shell=bash", f"# Completion of {', '.join(programs)}, made from the programs' table of options.", "",
              "declare -gA _psring_commands=("]
     for program in programs:
@@ -71,7 +70,9 @@ def completion(commands):
               "declare -gA _psring_options=("]
     for command in commands:
         names = [name for option in command.options if not option.is_positional for name in option.names]
-        lines.append(f"  ['{command.title}']='{' '.join(names)}{' @job' if command.groups else ''}'")
+        names += ["@job"] if command.groups and command.job_options == of_job else [
+            name for option in command.job_options for name in option.names]
+        lines.append(f"  ['{command.title}']='{' '.join(names)}'")
     takes, choices = {}, {}
     for command in commands:
         for option in command.all_options:

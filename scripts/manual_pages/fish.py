@@ -36,13 +36,11 @@ def completions(commands):
         lines += [line(name, first, option) for option in program.options if not option.is_positional]
         for command in own:
             lines.append(f"complete -c {name} -n {first} -f -a {command.name} -d {quote(command.help)}")
-        with_job = [command.name for command in own if command.groups]
         for command in own:
             seen = f"__fish_seen_subcommand_from {command.name}"
             lines += [line(name, seen, option) for option in command.options if not option.is_positional]
-        if with_job:
-            groups = next(command.groups for command in own if command.groups)
-            seen = f"__fish_seen_subcommand_from {' '.join(with_job)}"
-            lines += [line(name, seen, option) for _, options in groups for option in options]
+        for option in dict.fromkeys(option for command in own for option in command.job_options):
+            seen = " ".join(command.name for command in own if option in command.job_options)
+            lines.append(line(name, f"__fish_seen_subcommand_from {seen}", option))
         texts[f"{name}.fish"] = "\n".join(lines) + "\n"
     return texts

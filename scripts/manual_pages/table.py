@@ -59,8 +59,12 @@ class Command:
         return f"{self.program} {self.name}".rstrip()
 
     @property
+    def job_options(self):
+        return [option for _, options in self.groups for option in options]
+
+    @property
     def all_options(self):
-        return [*self.options, *(option for _, options in self.groups for option in options)]
+        return [*self.options, *self.job_options]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,10 +25,10 @@ def spec(option):
 
 def completion(commands):
     programs = [command for command in commands if not command.name]
-    job = next(command.groups for command in commands if command.groups)
+    of_job = max((command.job_options for command in commands), key=len)  # some commands leave a few out
     lines = [f"#compdef {' '.join(program.program for program in programs)}",
              "# Completion, made from the programs' table of options.", "", "_psring_job=("]
-    lines += [f"  {word}" for _, options in job for option in options for word in spec(option)]
+    lines += [f"  {word}" for option in of_job for word in spec(option)]
     lines.append(")")
     dispatch = []
     for program in programs:
@@ -44,9 +44,10 @@ def completion(commands):
                       "    _arguments " + " ".join(word for option in program.options for word in spec(option)), "    return",
                       "  fi", "  local command=$words[2]", "  shift words", "  ((CURRENT--))", "  case $command in"]
             for command in own:
-                words = [word for option in command.options for word in spec(option)]
+                shared = bool(command.groups) and command.job_options == of_job
+                words = [word for option in (command.options if shared else command.all_options) for word in spec(option)]
                 lines += [f"    {command.name})", "      _arguments -s \\",
-                          " \\\n".join(f"        {word}" for word in words) + (" \\\n        $_psring_job" if command.groups else ""),
+                          " \\\n".join(f"        {word}" for word in words) + (" \\\n        $_psring_job" if shared else ""),
                           "      ;;"]
             lines += ["  esac", "}"]
         dispatch.append(f"  {name}) _{name} ;;")
