@@ -1,5 +1,7 @@
 #include <stdexcept>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/registry.h>
@@ -61,6 +63,33 @@ psring_job* CJobs::join(std::int64_t rank) const {
   psring_job* job = nullptr;
   if (psring_join(&options, &job) != PSRING_OK) throw std::runtime_error(psring_last_error());
   return job;
+}
+
+void need(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what + ": " + psring_last_error());
+}
+
+std::string run(const JobOptions& options, const std::function<void(psring_job*)>& body) {
+  const CJobs jobs(options);
+  std::vector<std::string> errors(options.workers);
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t rank = 0; rank < options.workers; ++rank)
+      threads.emplace_back([&, rank] {
+        psring_job* job = nullptr;
+        try {
+          job = jobs.join(static_cast<std::int64_t>(rank));
+          body(job);
+          ok(psring_leave(job, 60), "leave");
+        } catch (const std::exception& error) {
+          errors[rank] = error.what();
+        }
+        psring_free(job);
+      });
+  }
+  std::string all;
+  for (const std::string& error : errors) all += error;
+  return all;
 }
 
 }  // namespace psring::test

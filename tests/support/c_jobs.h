@@ -47,4 +47,11 @@ class CJobs {
   std::deque<std::jthread> threads_;  ///< end with the job
 };
 
+/// Throws std::runtime_error with the last error's line unless it holds: Catch belongs to one thread.
+void need(bool holds, const std::string& what);
+inline void ok(psring_status status, const std::string& what) { need(status == PSRING_OK, what); }
+
+/// Joins with all workers, calls `body` for each in a thread of its own, and leaves. Returns the lines of their errors.
+std::string run(const JobOptions& options, const std::function<void(psring_job*)>& body);
+
 }  // namespace psring::test

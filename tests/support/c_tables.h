@@ -2,10 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include <psring/c.h>
@@ -26,37 +23,10 @@ inline JobOptions job_with(const std::string& transport, std::size_t workers = 2
   return job;
 }
 
-inline void need(bool holds, const std::string& what) {
-  if (!holds) throw std::runtime_error(what + ": " + psring_last_error());
-}
-inline void ok(psring_status status, const std::string& what) { need(status == PSRING_OK, what); }
 /// The call was refused, by a line with this text.
 inline void refused(psring_status status, const std::string& text) {
   need(status == PSRING_USAGE && std::string(psring_last_error()).find(text) != std::string::npos,
        "refused with '" + text + "'");
-}
-
-inline std::string run(const JobOptions& options, const std::function<void(psring_job*)>& body) {
-  const CJobs jobs(options);
-  std::vector<std::string> errors(options.workers);
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t rank = 0; rank < options.workers; ++rank)
-      threads.emplace_back([&, rank] {
-        psring_job* job = nullptr;
-        try {
-          job = jobs.join(static_cast<std::int64_t>(rank));
-          body(job);
-          ok(psring_leave(job, 60), "leave");
-        } catch (const std::exception& error) {
-          errors[rank] = error.what();
-        }
-        psring_free(job);
-      });
-  }
-  std::string all;
-  for (const std::string& error : errors) all += error;
-  return all;
 }
 
 inline psring_table_options options_of(const char* name, std::size_t most_keys = 64) {

@@ -20,6 +20,9 @@
 
 using psring::JobOptions;
 using psring::test::CJobs;
+using psring::test::need;
+using psring::test::ok;
+using psring::test::run;
 
 namespace {
 
@@ -34,11 +37,6 @@ JobOptions job_with(const std::string& transport, std::size_t workers = 2) {
   job.lr = kRate;
   return job;
 }
-
-void need(bool holds, const char* what) {
-  if (!holds) throw std::runtime_error(std::string(what) + ": " + psring_last_error());
-}
-void ok(psring_status status, const char* what) { need(status == PSRING_OK, what); }
 
 /// A unit of two tensors, and one of a tensor that is not a multiple of the servers.
 psring_vector* open_vector(psring_job* job) {
@@ -96,30 +94,6 @@ template <class Of>
 void compare(std::span<const float> values, Of of, const char* what) {
   for (std::size_t i = 0; i < values.size(); ++i)
     if (values[i] != of(i)) throw std::runtime_error(std::string(what) + ": element " + std::to_string(i));
-}
-
-/// Joins with all workers, calls `body` for each in a thread of its own, and leaves. Returns the lines of their errors.
-std::string run(const JobOptions& options, const std::function<void(psring_job*)>& body) {
-  const CJobs jobs(options);
-  std::vector<std::string> errors(options.workers);
-  {
-    std::vector<std::jthread> threads;
-    for (std::size_t rank = 0; rank < options.workers; ++rank)
-      threads.emplace_back([&, rank] {
-        psring_job* job = nullptr;
-        try {
-          job = jobs.join(static_cast<std::int64_t>(rank));
-          body(job);
-          ok(psring_leave(job, 60), "leave");
-        } catch (const std::exception& error) {
-          errors[rank] = error.what();
-        }
-        psring_free(job);
-      });
-  }
-  std::string all;
-  for (const std::string& error : errors) all += error;
-  return all;
 }
 
 void meet(psring_job* job) {
