@@ -198,7 +198,7 @@ std::vector<PredictedStep> StepPredictor::predict(const Entry& entry) const {
     }
     step.link = at.text;
     step.encrypted = job.encrypt;
-    if (step.step_s) step.disturbed = disturbed_;
+    step.disturbed = disturbed_;
     steps.push_back(std::move(step));
   }
   return steps;

@@ -26,9 +26,9 @@ class Flag {
   Flag& set_group(const std::string& title);  ///< the title of the option's group in the help
   Flag& hide() { return set_group(""); }      ///< the help leaves the option out
   bool is_hidden() const;
-  Flag& make_value_optional();                ///< given without a value, the text is ""
-  Flag& allow_empty();                        ///< "" is a value like others
-  Flag& separate_by(char separator);          ///< the value is a list of items with this separator
+  Flag& make_value_optional();        ///< given without a value, the text is ""
+  Flag& allow_empty();                ///< "" is a value like others
+  Flag& separate_by(char separator);  ///< the value is a list of items with this separator
   /// Refuses a text if `mistake` returns a message for it.
   Flag& check(std::function<std::string(const std::string&)> mistake);
   /// Replaces each text that is typed before the text is checked.

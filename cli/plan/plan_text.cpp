@@ -119,17 +119,16 @@ std::string plan_table(const PlanRows& plan, const bench::Mesh& mesh, const std:
   TextTable table(columns);
   for (std::size_t i = 0; i < shown; ++i) {
     const PlanRow& row = plan.rows[i];
-    std::vector<std::string> cells{
-        name_of(row),
-        std::to_string(i + 1),
-        std::to_string(row.hosts),
-        ms(row.step.step_s),
-        exposed(row),
-        number(row.samples_per_s, 0),
-        number(row.per_host(), 1),
-        number(row.sent_bytes / 1e6, 1),
-        number(row.process_bytes / kGiB, 2) + (row.fits ? "" : "!"),
-        bound_name(row.step.bound, language)};
+    std::vector<std::string> cells{name_of(row),
+                                   std::to_string(i + 1),
+                                   std::to_string(row.hosts),
+                                   ms(row.step.step_s),
+                                   exposed(row),
+                                   number(row.samples_per_s, 0),
+                                   number(row.per_host(), 1),
+                                   number(row.sent_bytes / 1e6, 1),
+                                   number(row.process_bytes / kGiB, 2) + (row.fits ? "" : "!"),
+                                   bound_name(row.step.bound, language)};
     show_bubble(cells, row.job.pipeline > 1 ? percent(row.step.bubble) : "");
     table.add(cells);
   }
