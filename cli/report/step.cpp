@@ -46,7 +46,8 @@ struct StepFlags {
 /// The defaults of `psring step`: two steps over a slow link, so that the exchange is seen. With --kills the job goes
 /// on after a loss.
 void set_defaults(options::Given& given, bool linked, bool kills) {
-  if (linked && options::text_of(given, "device") == "cpu") given.try_emplace("link", kLink);
+  const auto device = given.find("device");
+  if (linked && (device == given.end() || device->second == "cpu")) given.try_emplace("link", kLink);
   if (kills && !given.contains("min-workers")) given.try_emplace("max-restarts", "1");
   if (!given.contains("epochs")) given.try_emplace("steps", kSteps);
 }

@@ -230,6 +230,11 @@ class Step(ProgramTest):
             first = self.scene(strategy)
             self.assertEqual(first, self.scene(strategy, out="again.json"))
 
+    def test_the_default_link(self):
+        for more, link in (([], LINK[1]), (["--device", "cpu"], LINK[1]), (["--link", "10gbit"], "10gbit")):
+            with self.subTest(more):
+                self.assertEqual(self.scene("ddp", *more)["job"]["link"], link)
+
     def test_more_ways(self):
         for more in (["--shard-group", 3], ["--precision", "bf16"], ["--compress", "int8"], ["--eval-every", 1]):
             with self.subTest(more):
