@@ -488,6 +488,65 @@ def variants(rank, size, stage):
     }
 
 
+class Breaks(torch.autograd.Function):
+    """Raises in backward if asked to."""
+
+    raises = False
+
+    @staticmethod
+    def forward(_context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(_context, gradient):
+        if Breaks.raises:
+            raise ValueError("in backward")
+        return gradient
+
+
+class Broken(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before, self.between, self.after = nn.Linear(4, 600), nn.Linear(600, 600), nn.Linear(600, 1)
+
+    def forward(self, x):
+        return self.after(torch.tanh(self.between(Breaks.apply(torch.tanh(self.before(x))))))
+
+
+def skips_failed_passes(rank, size, stage, set_to_none):
+    """The distances to plain PyTorch, by parameter, if every second backward pass fails at all ranks and is skipped."""
+    torch.manual_seed(0)
+    module = Broken()
+    reference = copy.deepcopy(module)
+    optimizer, plain_sgd = (torch.optim.SGD(m.parameters(), lr=0.01) for m in (module, reference))
+    model = psring.torch.Sharded(module, optimizer, stage=stage)
+    for step in range(12):
+        x = torch.randn(8, 4, generator=torch.Generator().manual_seed(step))  # equal at all ranks
+        optimizer.zero_grad(set_to_none=set_to_none)
+        if step % 2:
+            Breaks.raises = True
+            try:
+                (1e3 * model(x).sum()).backward()
+            except ValueError:
+                optimizer.zero_grad(set_to_none=set_to_none)
+            Breaks.raises = False
+        for each, its in ((model, optimizer), (reference, plain_sgd)):
+            its.zero_grad(set_to_none=set_to_none)
+            each(x).pow(2).mean().backward()
+            its.step()
+    with model.gathered():
+        return [float((p - q).abs().max()) for p, q in zip(module.parameters(), reference.parameters())]
+
+
+class FailedPasses(unittest.TestCase):
+    def test_a_pass_that_is_skipped_leaves_nothing(self):
+        for stage in (1, 2, 3):
+            for set_to_none in (True, False):
+                with self.subTest((stage, set_to_none)):
+                    for distances in run(skips_failed_passes, 2, arguments=(stage, set_to_none)):
+                        self.assertLess(max(distances), 1e-5)
+
+
 class Variants(unittest.TestCase):
     def test_all_stages(self):
         for stage in (1, 2, 3):

@@ -330,6 +330,8 @@ def _clear(sharded: Sharded, own: Callable[..., Any]) -> Callable[..., Any]:
     def zero_grad(_optimizer: Any, *arguments: Any, **keywords: Any) -> None:
         """Clears this worker's part of the gradients, and what the parameters have: stand-ins, or what no_sync() has added
         up."""
+        for shards in sharded._shards:
+            shards.settle()
         own(*arguments, **keywords)
         for slot in (slot for unit in sharded._units for slot in unit.slots):
             slot.parameter.grad = None

@@ -113,6 +113,7 @@ class Shards:
     def gradient_memory(self) -> torch.Tensor:
         if self.stage > 1:
             return memory_of(self.group.job, self.unit.count, Purpose.COMMUNICATION)
+        self.settle()
         for gap in self._gaps():
             self._kept[gap].zero_()  # others' parts are undefined after a reduce-scatter
         # A gradient that was not cleared lies in this rank's part: it is added again.
@@ -134,6 +135,12 @@ class Shards:
     def begin_reduce(self, gradient: torch.Tensor) -> None:
         self.predicted = self.predicted.plus(self.reduce_bytes)
         self._reducing = self.group.reduce_scatter_at(gradient.data_ptr(), self.unit.count, None, Type.F32, Op.MEAN, gradient)
+
+    def settle(self) -> None:
+        """Stage 1: waits for a reduction of a backward pass that failed, which still writes into the kept gradient."""
+        if self.stage == 1 and self._reducing is not None:
+            self._reducing.wait()
+            self._reducing = None
 
     def absorb(self, gradient: torch.Tensor) -> None:
         """Adds the mean to the gradients of the segments."""
