@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from multiprocessing import process
+from multiprocessing import util as process_util
 from types import FrameType
 
 from ._coordinator import Coordinator
@@ -40,6 +42,18 @@ class Ending:
             if line is not None and last is not None:
                 line = f"{line}; its job's last error was {line_of(last)}"
         return line
+
+
+def fail_at_end() -> None:
+    """Called while the process ends: it ends with status 1, though its program has come to its end."""
+
+    def exit_now() -> None:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        os._exit(1)
+
+    process_util.Finalize(None, exit_now, exitpriority=-1)  # after those that end jobs
 
 
 def end_job(job: Job, coordinator: Coordinator | None, timeout: float, ending: Ending) -> None:

@@ -96,13 +96,20 @@ def _free_job(handle: int, dropped: _Dropped) -> None:
     del kept
 
 
+_open: weakref.WeakSet[Job] = weakref.WeakSet()  # the jobs of this process
+
+
 class Farewells(Protocol):
     """Tells the ranks of a job which of them have begun to leave it, and how far each had come."""
 
-    def say(self, progress: dict[str, int]) -> None:
+    @property
+    def name(self) -> str:
+        """The job's name, which is the same at all ranks."""
+
+    def say(self, progress: dict[str, Any]) -> None:
         """This rank leaves the job."""
 
-    def heard(self) -> dict[int, dict[str, int]]:
+    def heard(self) -> dict[int, dict[str, Any]]:
         """The progress of the ranks that leave. Does not wait."""
 
 
@@ -410,6 +417,7 @@ class Job:
         self._world: Group | None = Group(self, LIBRARY.psring_world(self.handle), owned=False)  # until the job has ended
         self.rank = self._world.rank
         self.size = self._world.size
+        _open.add(self)
 
     @property
     def world(self) -> Group:
@@ -450,8 +458,27 @@ class Job:
         return index
 
     def heard(self) -> dict[int, dict[str, int]]:
-        """The progress of the ranks that have begun to leave, as far as it is known."""
-        return {} if self.farewells is None else self.farewells.heard()
+        """The progress in this job of the ranks that have begun to leave it, or another job that this process has not left:
+        there they wait for this rank, and here they make no further call."""
+        if self.farewells is None:
+            return {}
+        found: dict[int, dict[str, int]] = {}
+        for job in list(_open):
+            if job is self or job.farewells is None or job._ended or not job.is_member():
+                continue
+            for progress in job.farewells.heard().values():
+                other = progress["jobs"].get(self.farewells.name)
+                if other is not None:
+                    found[other["rank"]] = other
+        return found | self.farewells.heard()
+
+    def _say_farewell(self) -> None:
+        """Says how far this rank has come in this job, and in the others of this process."""
+        if self.farewells is None:
+            return
+        others = [job for job in list(_open) if job.farewells is not None and job is not self]
+        jobs = {job.farewells.name: {**job.progress, "rank": job.rank} for job in others if job.farewells is not None}
+        self.farewells.say({**self.progress, "jobs": jobs})
 
     def refuse_ended(self, steps: int) -> None:
         """Raises PeerLostError if a worker has begun to leave after fewer steps than these, which all have to make."""
@@ -472,8 +499,7 @@ class Job:
         or aborted. Raises TimeoutError after so many seconds; then call this or `abort` again."""
         if not self._begin_end():
             return
-        if self.farewells is not None:
-            self.farewells.say(self.progress)
+        self._say_farewell()
         try:
             status = wait(
                 lambda seconds: int(LIBRARY.psring_leave(self.handle, seconds)),

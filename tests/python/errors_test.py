@@ -149,11 +149,12 @@ def short(rank, size, way):
     module = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     tables = None
-    if way == "Tables":
+    if "Tables" in way:
         tables = psring.torch.Tables()
         rows = tables.Embedding("rows", 4)
         tables.attach(optimizer)
-        model = lambda x: module(x + rows(torch.tensor([1])))  # noqa: E731
+        wrapped = nn.parallel.DistributedDataParallel(module) if "DDP" in way else module
+        model = lambda x: wrapped(x + rows(torch.tensor([1])))  # noqa: E731
     elif way == "group":
         model = nn.parallel.DistributedDataParallel(module, process_group=dist.new_group(range(size)))
     elif way == "DDP":
@@ -161,13 +162,17 @@ def short(rank, size, way):
     elif way.startswith("Sharded"):
         model = psring.torch.Sharded(module, optimizer, stage=int(way[-1]))
     else:
-        model = psring.torch.ParameterServer(module, optimizer, **({"zero": 3} if way == "zero" else {"updates": way}))
+        model = psring.torch.ParameterServer(module, optimizer, **({"zero": 3} if way == "zero" else {"updates": way.split()[0]}))
     begin = time.monotonic()
     for _ in range(2 if rank == 1 else 4):
+        if "all_reduce" in way:
+            dist.all_reduce(torch.ones(1))
         optimizer.zero_grad()
         model(torch.ones(2, 4)).sum().backward()
         optimizer.step()
         begin = time.monotonic()
+    if way.endswith("closed"):
+        tables.close()
     return time.monotonic() - begin
 
 
@@ -182,9 +187,26 @@ def told(rank, size, way):
         return type(cause).__name__, str(cause), time.monotonic() - begin
 
 
+def one_step_less(rank, size, closes):
+    tables = psring.torch.Tables(lr=0.1)
+    rows = tables.Embedding("rows", 4)
+    for step in range(3 - rank):
+        rows(torch.tensor([step])).sum().backward()
+        tables.step()
+    if not closes:
+        return None
+    try:
+        tables.close()
+    except psring.Error as error:
+        return type(error).__name__, str(error)
+    return None
+
+
 class Waits(unittest.TestCase):
     def test_a_rank_that_ends_early_is_named(self):
-        for way in ("server", "mean", "zero", "Sharded 1", "Sharded 3", "Tables", "group", "DDP"):
+        # Two jobs: rank 1 waits in the end of one, rank 0 in a step of the other.
+        two = ("DDP and Tables", "DDP and Tables closed", "server and all_reduce")
+        for way in ("server", "mean", "zero", "Sharded 1", "Sharded 3", "Tables", "group", "DDP", *two):
             ranks = Ranks(told, 2, arguments=(way,))
             try:
                 kind, text, seconds = ranks.result(0)
@@ -194,6 +216,19 @@ class Waits(unittest.TestCase):
             self.assertRegex(text, r"(rank|worker) 1 has ended its program (without this call|after 2 steps)", way)
             self.assertLess(seconds, 20 * SCALE)
             self.assertNotIn("hung", statuses, way)
+
+    def test_a_last_step_that_is_lost_fails(self):
+        """Rank 1 makes a step less, and nobody waits for the update of the last one but the end of the job."""
+        for closes in (True, False):
+            ranks = Ranks(one_step_less, 2, arguments=(closes,))
+            try:
+                if closes:
+                    kind, text = ranks.result(0)
+                    self.assertEqual(kind, "PeerLostError", text)
+                    self.assertIn("waiting for the update of step 2: worker 1 has ended its program after 2 steps", text)
+            finally:
+                statuses = ranks.end()
+            self.assertEqual(statuses[0], 0 if closes else 1, closes)
 
     def test_a_timeout_names_operation_and_ranks_and_does_not_come_back(self):
         results = Ranks(late, 3).results()

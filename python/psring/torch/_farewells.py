@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from typing import Any
 
 from torch import distributed as dist
 
@@ -16,17 +17,18 @@ class StoredFarewells:
 
     def __init__(self, store: dist.Store, name: str, rank: int, size: int) -> None:
         """`name`: of the job, in the store."""
+        self.name = name
         self._store = store
         self._names = {other: f"{name}/left/{other}" for other in range(size)}
         self._rank = rank
-        self._heard: dict[int, dict[str, int]] = {}
+        self._heard: dict[int, dict[str, Any]] = {}
         self._asking: threading.Thread | None = None
 
-    def say(self, progress: dict[str, int]) -> None:
+    def say(self, progress: dict[str, Any]) -> None:
         with contextlib.suppress(RuntimeError):  # rank 0 has ended
             self._store.set(self._names[self._rank], json.dumps(progress))  # waits for no answer
 
-    def heard(self) -> dict[int, dict[str, int]]:
+    def heard(self) -> dict[int, dict[str, Any]]:
         """What the last call has asked for: the answer takes for ever where rank 0's process has been stopped."""
         if self._asking is None or not self._asking.is_alive():
             self._asking = threading.Thread(target=self._ask, name="psring farewells", daemon=True)

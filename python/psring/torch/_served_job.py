@@ -17,7 +17,7 @@ from typing import Callable
 from torch import distributed as dist
 
 from .._coordinator import Coordinator
-from .._ending import Ending, line_of
+from .._ending import Ending, fail_at_end, line_of
 from .._job import Job
 from .._library import DataError, Error, PeerLostError, TimeoutError, UsageError, whole
 from .._servers import Servers
@@ -200,7 +200,7 @@ class ServedJob:
             self.servers.joined()
         self.job.farewells = StoredFarewells(store, entry, rank, size)
         self.before_leaving: Callable[[], None] = lambda: None
-        self._ended = False
+        self._ended = self._at_process_end = False
         self._ending = Ending()
         # Before the default group's end. Unlike atexit's functions, this also runs at the end of a process of multiprocessing.
         self._at_end = Finalize(None, self._end_process, exitpriority=200)
@@ -212,6 +212,8 @@ class ServedJob:
                 self.before_leaving()
         except Error as error:  # leaving would wait for the same
             self.job.abort(line_of(error) or "")
+            if self._at_process_end:
+                fail_at_end()
             raise
         try:
             self.job.leave(None if reason is None else _PATIENCE)
@@ -229,17 +231,27 @@ class ServedJob:
         """Leaves the job, at the end of the process at the latest; all workers do. While an exception is handled, the others
         may have ended for the same reason, or wait for this worker: the job is aborted if they do not come within a few
         seconds."""
-        self._end(None, line_of(sys.exc_info()[1]))
+        handled = line_of(sys.exc_info()[1])
+        error = self._end(None, handled)
+        if error is not None and handled is None:
+            raise error
+        if error is not None:
+            print(f"psring: {error}", file=sys.stderr)
 
     def _end_process(self) -> None:
         """After an uncaught exception the job is aborted."""
-        self._end(self._ending.failure(self.job.error), None)
+        self._at_process_end = True
+        error = self._end(self._ending.failure(self.job.error), None)
+        if error is not None:
+            print(f"psring: {error}", file=sys.stderr)
 
-    def _end(self, uncaught: str | None, handled: str | None) -> None:
+    def _end(self, uncaught: str | None, handled: str | None) -> Error | None:
+        """Returns the error with which the job ended."""
         if self._ended:
-            return
+            return None
         self._ended = True
         self._at_end.cancel()
+        ended: Error | None = None
         try:
             if uncaught is not None:
                 self.job.abort(uncaught)
@@ -248,11 +260,12 @@ class ServedJob:
         except KeyboardInterrupt:
             pass
         except Error as error:
-            print(f"psring: {error}", file=sys.stderr)
+            ended = error
         if not self.job.is_member():
-            return
+            return ended
         # After Ctrl-C each worker gets SIGINT twice: from the terminal, and from psring.run. The second skips no part.
         for part in (self.coordinator, self.servers):
             with contextlib.suppress(Error, KeyboardInterrupt):
                 if part is not None:
                     part.close()
+        return ended
