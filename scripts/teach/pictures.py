@@ -5,7 +5,7 @@ import csv
 import json
 import re
 
-from teach.scenes import figures_of, scenes_of, step_ends, workers_of
+from teach.scenes import figures_of, reports_of, scenes_of, workers_of
 from teach.svg import COLOURS, Drawing
 
 LEFT, RIGHT = 150, 20
@@ -207,7 +207,7 @@ def lanes(language, title, path, *numbers):
     """All workers over the whole job, in each scene: what they compute, and when they wait."""
     scenes = scenes_of(path)
     scenes = [scenes[int(number)] for number in numbers] if numbers else scenes
-    ends = [max(step_ends(scene, place)[-1] for place in workers_of(scene)) for scene in scenes]
+    ends = [max(report["t"] for place in workers_of(scene) for report in reports_of(scene, place)) for scene in scenes]
     scale = (WIDTH - LEFT - RIGHT) / max(ends)
     rows = sum(len(workers_of(scene)) for scene in scenes)
     drawing = Drawing(WIDTH, 40 + 20 * rows + 22 * len(scenes), language, title)

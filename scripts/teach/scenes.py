@@ -15,9 +15,9 @@ def workers_of(scene):
     return [place for place, process in enumerate(scene["processes"]) if process["role"] == "worker"]
 
 
-def step_ends(scene, place):
-    """The times at which a process ends its steps, in nanoseconds."""
-    return [event["t"] for event in scene["events"] if event["p"] == place and event["e"] == "report"]
+def reports_of(scene, place):
+    """What a worker reports at the end of each of its steps. Without backup workers these are all steps."""
+    return [event for event in scene["events"] if event["p"] == place and event["e"] == "report"]
 
 
 def skipped_of(scene, skip=None):
@@ -31,16 +31,18 @@ def skipped_of(scene, skip=None):
 
 def figures_of(scene, skip=None):
     """The figures of one scene: time, exposed time and bytes of a step, and the peak of memory, of the worker that has most. Times
-    are means over the steps after the first `skip` (skipped_of). Bytes are the mean over all steps, because a gather of parameters
+    are means over the steps after the first `skip` (skipped_of) that the worker makes. Bytes are the mean over all steps, because a gather of parameters
     may end in the next step."""
     skip = skipped_of(scene, skip)
     most = {"step_ms": 0.0, "exposed_ms": 0.0, "sent_bytes": 0, "peak_bytes": 0}
     for place in workers_of(scene):
-        ends = step_ends(scene, place)
-        exposed = [e["exposed_ns"] for e in scene["events"] if e["p"] == place and e["e"] == "report"][skip:]
+        reports = [report for report in reports_of(scene, place) if report["step"] >= skip]
+        if not reports:
+            continue  # too late for all of them
         begins = [e["t"] for e in scene["events"] if e["p"] == place and e["e"] == "begin" and e["name"] == "step"]
-        begin = ends[skip - 1] if skip > 0 else begins[0]
-        step, exposed = (ends[-1] - begin) / (len(ends) - skip), sum(exposed) / len(exposed)
+        begin = max((r["t"] for r in reports_of(scene, place) if r["step"] < skip), default=begins[0])
+        step = (reports[-1]["t"] - begin) / len(reports)
+        exposed = sum(report["exposed_ns"] for report in reports) / len(reports)
         sent = scene["processes"][place]["sent"]
         peak = max((sum(e["bytes"]) for e in scene["events"] if e["p"] == place and e["e"] == "memory"), default=0)
         found = {"step_ms": step / 1e6, "exposed_ms": exposed / 1e6, "sent_bytes": round(sum(sent) / scene["steps"]), "peak_bytes": peak}
