@@ -51,6 +51,8 @@ class Channel {
   /// Returns whether frames leave this process. If they do not, they are not counted, and receivers do not spin,
   /// because the sender needs the processor.
   virtual bool leaves_process() const { return true; }
+  /// Returns whether peers write frames into memory that try_receive reads, mostly without a call of the kernel.
+  virtual bool is_memory() const { return false; }
   virtual std::string describe(Peer peer) const = 0;
 };
 

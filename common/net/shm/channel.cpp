@@ -36,6 +36,7 @@ class ShmChannel final : public Channel {
     links_.push_back({std::move(socket), std::move(link), false});
   }
 
+  bool is_memory() const override { return true; }
   bool reaches(Peer peer) const override { return find(peer) != nullptr; }
   void send(Peer to, const FrameHeader& header, std::span<const std::byte> payload) override {
     const Link* link = find(to);

@@ -239,8 +239,8 @@ class Reliable final : public ReliableTransport {
   void count(ByteLedger::Direction direction, const FrameHeader& header, const std::string& peer) {
     if (options_.ledger == nullptr) return;
     const bool start_up = (header.flags & FrameHeader::kStartUp) != 0;
-    options_.ledger->add(direction, start_up ? "start-up" : std::string(to_string(header.type)), peer,
-                         header.payload_bytes, kHeaderBytes);
+    options_.ledger->add(direction, start_up ? "start-up" : to_string(header.type), peer, header.payload_bytes,
+                         kHeaderBytes);
   }
   void count_overhead(const char* operation, const std::string& peer, std::size_t bytes) {
     if (options_.ledger != nullptr) options_.ledger->add(ByteLedger::Direction::sent, operation, peer, 0, bytes);

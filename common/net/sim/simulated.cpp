@@ -203,7 +203,7 @@ class SimulatedNetwork::Endpoint final : public Transport {
   }
   void count(ByteLedger::Direction direction, const FrameHeader& header, Peer peer) {
     const bool start_up = (header.flags & FrameHeader::kStartUp) != 0;
-    state_.ledger(place_).add(direction, start_up ? "start-up" : std::string(to_string(header.type)), to_string(peer),
+    state_.ledger(place_).add(direction, start_up ? "start-up" : to_string(header.type), to_string(peer),
                               header.payload_bytes, kHeaderBytes);
   }
 
