@@ -88,6 +88,7 @@ Json prediction_of(const worker::Prediction& prediction, bool has_tables) {
   add("worker_receives", prediction.worker_receives);
   add("servers_send", prediction.server_sends);
   add("servers_receive", prediction.server_receives);
+  add("servers_replicate", prediction.server_replicates);
   add("exposed_s", prediction.exposed_s);
   json["worker_memory"] = worker::to_json(prediction.worker_memory);
   json["server_memory"] = worker::to_json(prediction.server_memory);

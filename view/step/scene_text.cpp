@@ -105,7 +105,7 @@ class Text {
                        process(other));
   }
 
-  static std::string predicted(const Json& process, std::size_t steps) {
+  static std::string predicted(const Json& process, std::uint64_t steps) {
     if (!process.contains("predicted") || !process["predicted"].contains("worker_sends")) return "";
     const std::uint64_t step = number(process["predicted"], "worker_sends");
     if (!process["predicted"].contains("worker_sends_of_run"))
@@ -120,7 +120,7 @@ class Text {
       const auto sent = process.at("sent").get<std::vector<std::uint64_t>>();
       text_ += fmt::format("{}: sent {}", process.at("name").get<std::string>(),
                            kib(std::accumulate(sent.begin(), sent.end(), std::uint64_t{0})));
-      text_ += predicted(process, sent.size());
+      text_ += predicted(process, number(scene_, "steps"));
       text_ += fmt::format("; peak memory {}\n", kib(peaks_[place]));
     }
   }

@@ -79,6 +79,7 @@ class SimulatedServer final : public SimulatedRole {
   void follow(net::Transport& transport) {
     server::Follower follower(*shard_, {Role::server, link_.rank() - static_cast<std::uint32_t>(job_.servers)});
     whole_ = false;
+    const ProcessEvents stream(simulation_, place_, link_.self(), memory_);
     try {
       server::follow(follower, transport, simulation_.network.clock(), [this] { return finished(); });
     } catch (const Error&) {
@@ -87,7 +88,7 @@ class SimulatedServer final : public SimulatedRole {
     }
   }
 
-  /// A follower has no events, and takes no time.
+  /// A follower has no activities, and takes no time.
   void take_time(const server::ShardWork& work) {
     if (events_ == nullptr) return;
     const Events::Span span(*events_, {.name = work.name, .unit = work.unit, .bytes = work.bytes}, work.step,

@@ -242,6 +242,24 @@ class Step(ProgramTest):
                 self.assertNotIn("error", scene)
                 self.assert_activities_nest(scene)
 
+    def test_compressed_gradients(self):
+        for strategy in ("zero1", "zero2", "zero3"):
+            for codec in ("int8", "topk:0.1"):
+                with self.subTest((strategy, codec)):
+                    self.assert_bytes_hold(self.scene(strategy, "--compress", codec))
+
+    def test_followers(self):
+        scene = self.scene("ps", "--servers", 2, "--replicas", 1)
+        predicted = scene["processes"][0]["predicted"]
+        self.assertEqual(predicted["servers_replicate"], sum(unit["gradient_bytes"] for unit in scene["units"]) * 3)
+        servers = [p for p, process in enumerate(scene["processes"]) if process["role"] == "server"]
+        self.assertEqual(len(servers), 4)
+        self.assertEqual(sum(sum(scene["processes"][p]["sent"]) for p in servers),
+                         3 * (predicted["servers_send"] + predicted["servers_replicate"]))
+        for p in servers:
+            self.assertTrue(any(e["e"] == "join" and e["p"] == p for e in scene["events"]))
+            self.assertTrue(any(e["e"] == "memory" and e["p"] == p for e in scene["events"]))
+
     def test_sources_of_a_strategy(self):
         """The lines are those of the strategy's parts, not of the transport."""
         def files(scene, kind, *names):

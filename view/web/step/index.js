@@ -106,7 +106,8 @@ function predictedBytes(scene) {
   const workers = scene.processes.filter((one) => one.predicted);
   if (workers.length === 0 || workers.some((one) => one.predicted.worker_sends === undefined)) return null;
   const sends = workers.reduce((sum, one) => sum + scene.steps * one.predicted.worker_sends + (one.predicted.worker_sends_of_run ?? 0), 0);
-  return sends + scene.steps * (workers[0].predicted.servers_send ?? 0) + (workers[0].predicted.servers_send_of_run ?? 0);
+  const { servers_send = 0, servers_replicate = 0, servers_send_of_run = 0 } = workers[0].predicted;
+  return sends + scene.steps * (servers_send + servers_replicate) + servers_send_of_run;
 }
 
 /// Returns the number of the event that begins the first wait of a worker that takes time; null: nobody waits.
