@@ -67,7 +67,8 @@ class Coordinator:
         out: str | None = None,
     ) -> None:
         words = _options_of(options)
-        self._folder = Path(tempfile.mkdtemp(prefix="psring-"))
+        launcher = os.environ.get("PSRING_TEMPORARY", "")  # psring.run's folder, which it removes at its end
+        self._folder = Path(tempfile.mkdtemp(prefix="psring-", dir=launcher if os.path.isdir(launcher) else None))
         self._own_key = key_file is None
         self.key_file = key_file or str(self._folder / "job.key")
         if key_file is None:
@@ -98,6 +99,7 @@ class Coordinator:
         except OSError as error:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise DataError(f"cannot start {command[0]}: {error.strerror}; PSRING_BIN can name its folder") from error
+        (self._folder / "pid").write_text(str(self._process.pid))  # psring.run waits for its end
         assert self._process.stdout is not None
         first = "other"
         while first and not first.startswith("coordinator at "):  # other lines may come before

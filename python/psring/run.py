@@ -11,10 +11,12 @@ import ctypes
 import errno
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -133,6 +135,7 @@ def _environment(options: argparse.Namespace, local_rank: int, restarts: int, po
         ROLE_NAME=options.role,
         ROLE_WORLD_SIZE=str(options.nnodes * options.nproc),
         ROLE_RANK=str(node * options.nproc + local_rank),
+        PSRING_TEMPORARY=options.temporary,
     )
     if options.servers is not None:
         environment["PSRING_SERVERS"] = str(options.servers)
@@ -273,12 +276,23 @@ def _outputs(options: argparse.Namespace, restarts: int, rank: str, files: conte
     return [files.enter_context(open(os.path.join(folder, f"{name}.log"), "wb")) for name in ("stdout", "stderr")]
 
 
+def _remove(temporary: str) -> None:
+    """Removes the temporary files of the ranks' jobs, whose coordinators end shortly after the ranks."""
+    coordinators = [f"/proc/{path.read_text()}" for path in Path(temporary).glob("*/pid")]
+    until = time.monotonic() + _GRACE
+    while any(os.path.exists(each) for each in coordinators) and time.monotonic() < until:
+        time.sleep(_LOOK)
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     options = parser.parse_args(arguments)
     _check(parser, options)
     processes: list[subprocess.Popen[bytes]] = []
     signals = _Signals()
+    # Here jobs keep their temporary files, which a rank that is ended by a signal leaves.
+    options.temporary = tempfile.mkdtemp(prefix="psring-")
     try:
         for restarts in range(options.max_restarts + 1):
             processes.clear()
@@ -295,6 +309,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _end(processes, signal.SIGTERM, signals)
         _say(f"cannot start {error.filename}: {error.strerror}")
         return 2
+    finally:
+        _remove(options.temporary)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 from pathlib import Path
@@ -121,6 +122,21 @@ class Signals(unittest.TestCase):
             job = self.start("-m", "psring.run", "--no-python", program, stdout=write, stderr=write)
             self.assertEqual(job.wait(BOUND), status)
         os.close(write)
+
+    def test_temporary_files(self):
+        """Ranks that a signal ends leave those of their jobs to psring.run."""
+        program = "import psring, time\njob = psring.init()\nprint(job.rank, flush=True)\ntime.sleep(1000)\n"
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "joined.py").write_text(program)
+            environment = {**os.environ, "TMPDIR": folder}
+            job = self.start(
+                "-m", "psring.run", "--nproc", "2", "joined.py", cwd=folder, stdout=subprocess.PIPE, env=environment
+            )
+            self.assertEqual(sorted(job.stdout.readline() for _ in range(2)), [b"0\n", b"1\n"])
+            job.terminate()
+            self.assertEqual(job.wait(BOUND), 143)
+            job.stdout.close()
+            self.assertEqual([name for name in os.listdir(folder) if name.startswith("psring")], [])
 
     def test_ignored(self):
         job = self.start("-m", "psring.run", "--no-python", "sleep", "1000",
