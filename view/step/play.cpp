@@ -10,6 +10,7 @@
 #include <psring/common/base/system/file.h>
 #include <psring/common/base/text/error.h>
 #include <psring/common/base/text/json.h>
+#include <psring/common/base/text/spec.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/proc/fault.h>
 #include <psring/common/proc/guarded_folder.h>
@@ -129,6 +130,7 @@ struct Recording {
   Recording(const JobOptions& job, const PlayOptions& options, const JobNames& names, SceneTables& tables)
       : hosts(hosts_of(job)), recorder(hosts, tables) {
     recorder.number_units(unit_numbers(job, names));
+    if (names.workers.strategies.make(Spec::parse("--strategy", job.strategy))->scatters) recorder.leave_out_messages();
     const worker::TrainSetup setup(job, names.workers, names.optimizers);
     if (!setup.layout().tables.empty())
       recorder.show_tables(setup.layout().units.size() - setup.served_layout().units.size());

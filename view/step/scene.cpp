@@ -25,7 +25,7 @@ constexpr Category kShown[] = {Category::parameters,  Category::gradients,     C
 
 /// Does the frame belong to the exchange, as the programs count it? Messages carry activations in a mesh, and
 /// compressed gradients. All other frames are control, such as the samples that `dp` scatters.
-bool is_exchange(const net::FrameHeader& header) {
+bool is_exchange(const net::FrameHeader& header, bool messages_are_samples) {
   if ((header.flags & net::FrameHeader::kStartUp) != 0) return false;
   switch (header.type) {
     case FrameType::push:
@@ -34,12 +34,13 @@ bool is_exchange(const net::FrameHeader& header) {
     case FrameType::all_reduce:
     case FrameType::reduce_scatter:
     case FrameType::all_gather:
-    case FrameType::message:
     case FrameType::replicate:
     case FrameType::rows_pull:
     case FrameType::rows:
     case FrameType::rows_push:
       return true;
+    case FrameType::message:
+      return !messages_are_samples;
     default:
       return false;
   }
@@ -243,7 +244,7 @@ std::source_location SceneRecorder::source_of(std::size_t from, std::size_t to, 
   }
   if (process.is_server)
     return process.last_activity.first == now ? process.last_activity.second : std::source_location();
-  if (header.type != FrameType::pull && !is_exchange(header)) return {};
+  if (header.type != FrameType::pull && !is_exchange(header, messages_are_samples_)) return {};
   const auto unit = process.units.find(header.unit);
   return unit == process.units.end() ? std::source_location() : unit->second;
 }
@@ -292,7 +293,7 @@ void SceneRecorder::on_send(std::size_t from, std::size_t to, const net::FrameHe
   json["range"] = {header.begin, header.end};
   json["bytes"] = header.payload_bytes;
   const bool evaluates = processes_[from] && processes_[from]->evaluates();
-  const bool counts = is_exchange(header) && hosts_[from] != hosts_[to] && !evaluates;
+  const bool counts = is_exchange(header, messages_are_samples_) && hosts_[from] != hosts_[to] && !evaluates;
   json["exchange"] = counts;
   add_source(json, source_of(from, to, header, now));
   if (!counts) return;

@@ -41,6 +41,9 @@ class SceneRecorder final : public JobListener, public net::SimulatedNetwork::Li
   /// of rows do not have, by which their numbers of tables are smaller than the scene's.
   void show_tables(std::size_t units_elsewhere) { tables_begin_later_by_ = units_elsewhere; }
 
+  /// The job's messages carry samples, which are not part of the exchange.
+  void leave_out_messages() { messages_are_samples_ = true; }
+
   EventListener* joins(std::size_t place, net::Peer duty, const MemoryLedger& memory, Moment now) override;
   void leaves(std::size_t place) override;
   void predicts(std::size_t place, const worker::Prediction& prediction) override;
@@ -82,6 +85,7 @@ class SceneRecorder final : public JobListener, public net::SimulatedNetwork::Li
   /// By link: the numbers of the frames in flight, by their sequence numbers.
   std::map<std::pair<std::size_t, std::size_t>, std::map<std::uint64_t, std::uint64_t>> in_flight_;
   std::uint64_t frames_ = 0;
+  bool messages_are_samples_ = false;
   std::optional<std::size_t> tables_begin_later_by_;  ///< empty: no tables
   std::unique_ptr<Json> events_;
 };

@@ -244,7 +244,7 @@ class Step(ProgramTest):
 
     def test_compressed_gradients(self):
         for strategy in ("zero1", "zero2", "zero3"):
-            for codec in ("int8", "topk:0.1"):
+            for codec in ("int8", "top-k:ratio=0.1"):
                 with self.subTest((strategy, codec)):
                     self.assert_bytes_hold(self.scene(strategy, "--compress", codec))
 
