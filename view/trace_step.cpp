@@ -2,6 +2,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,8 @@ struct StepTimes {
   std::map<std::string, std::vector<Interval>> slices;  ///< by kind
   std::vector<Interval> transfers;
 
-  bool has_details() const { return slices.contains("forward") || slices.contains("backward"); }
+  /// A worker that sleeps in place of computing has waits alone.
+  bool has_details() const { return !slices.empty(); }
 };
 
 using Steps = std::map<std::string, std::map<std::uint64_t, StepTimes>>;  ///< by worker, by step
@@ -79,11 +81,20 @@ Steps read_steps(const std::filesystem::path& folder, WaitTimes& waits) {
   return steps;
 }
 
-Json times_of(const std::string& process, const std::map<std::uint64_t, StepTimes>& steps) {
+/// The steps whose details are recorded. They are so at all workers, of which some may neither compute nor wait in one.
+std::set<std::uint64_t> steps_with_details(const Steps& steps) {
+  std::set<std::uint64_t> numbers;
+  for (const auto& [process, own] : steps)
+    for (const auto& [number, step] : own)
+      if (step.has_details()) numbers.insert(number);
+  return numbers;
+}
+
+Json times_of(const std::string& process, const std::map<std::uint64_t, StepTimes>& steps,
+              const std::set<std::uint64_t>& detailed) {
   std::map<std::string, std::vector<double>> times;
-  const bool has_details = std::ranges::any_of(steps, [](const auto& step) { return step.second.has_details(); });
   for (const auto& [number, own] : steps) {
-    if (has_details && !own.has_details()) continue;
+    if (!detailed.empty() && !detailed.contains(number)) continue;
     const auto within = [&](const std::vector<Interval>& list) { return joined(clipped(list, *own.step)); };
     const auto slices = [&](const char* kind) {
       const auto found = own.slices.find(kind);
@@ -110,14 +121,14 @@ Json times_of(const std::string& process, const std::map<std::uint64_t, StepTime
 
 /// Returns the number of a step and its span at all workers: of the steps whose details are recorded, the one whose
 /// duration at the first worker is nearest to the median of all steps.
-std::pair<std::uint64_t, Interval> typical_step(const Steps& steps) {
+std::pair<std::uint64_t, Interval> typical_step(const Steps& steps, const std::set<std::uint64_t>& detailed) {
   const auto& own_steps = steps.begin()->second;
   const auto duration_of = [](const StepTimes& own) { return own.step->end - own.step->begin; };
   std::vector<double> durations;
   for (const auto& [number, own] : own_steps) durations.push_back(duration_of(own));
   const double typical = median(std::move(durations));
   const auto distance = [&](const auto& step) {
-    return std::pair(!step.second.has_details(), std::abs(duration_of(step.second) - typical));
+    return std::pair(!detailed.contains(step.first), std::abs(duration_of(step.second) - typical));
   };
   const std::uint64_t number = std::ranges::min_element(own_steps, {}, distance)->first;
   Interval span = *steps.begin()->second.at(number).step;
@@ -221,7 +232,8 @@ Json trace_figures(const std::filesystem::path& folder) {
   WaitTimes waits;
   const Steps steps = read_steps(folder, waits);
   if (steps.empty()) return {};
-  const auto [number, span] = typical_step(steps);
+  const std::set<std::uint64_t> detailed = steps_with_details(steps);
+  const auto [number, span] = typical_step(steps, detailed);
   Json json = {{"step", number}, {"duration_s", rounded(span.end - span.begin)}};
   StepFigures figures(span);
   const double before = span.begin - 3 * (span.end - span.begin);  // what began then may reach into the step
@@ -229,7 +241,7 @@ Json trace_figures(const std::filesystem::path& folder) {
   for_each_trace_event(folder, wanted, [&](const TraceEvent& event) { figures.take(event); });
   figures.write(json);
   json["workers"] = Json::array();
-  for (const auto& [process, own] : steps) json["workers"].push_back(times_of(process, own));
+  for (const auto& [process, own] : steps) json["workers"].push_back(times_of(process, own, detailed));
   json["waits"] = waits.json();
   return json;
 }

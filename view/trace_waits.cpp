@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <string_view>
 
 #include <psring/view/trace_waits.h>
@@ -8,11 +9,18 @@ namespace psring::view {
 namespace {
 
 /// Returns the process that a slice names: "wait for worker 1", "push_pull of worker 2, h.0".
-std::string peer_in(const std::string& name, const char* before) {
+std::string peer_in(const std::string& name, std::string_view before) {
   const std::size_t at = name.find(before);
   if (at == std::string::npos) return "";
-  const std::size_t begin = at + std::string_view(before).size();
+  const std::size_t begin = at + before.size();
   return name.substr(begin, name.find(',', begin) - begin);
+}
+
+/// The process or stage that a wait is for: "worker 1", and "stage 1" in "gradient of stage 1".
+std::string awaited_in(const std::string& name) {
+  const std::string awaited = peer_in(name, " for ");
+  const std::string owner = peer_in(awaited, " of ");
+  return owner.empty() ? awaited : owner;
 }
 
 Interval span_of(const TraceEvent& event) { return {event.at(), event.end()}; }
@@ -35,13 +43,13 @@ void WaitTimes::take(const TraceEvent& event) {
     const bool waits = word == "wait" || word == "acquire";
     if (word != "step" && word != "evaluate" && !computes && !waits) return;
     WorkerStep& own = workers_[event.process][event.step];
-    own.has_details = own.has_details || computes;
+    own.has_details = own.has_details || computes || waits;  // a worker that sleeps does not compute
     if (computes) return;
     if (word == "step")
       own.step = span_of(event);
     else if (word == "evaluate")
       own.evaluations.push_back(span_of(event));
-    else if (const std::string peer = peer_in(event.name, " for "); peer != event.process)
+    else if (const std::string peer = awaited_in(event.name); peer != event.process)
       own.waits[peer].push_back(span_of(event));
     else
       own.waits[""].push_back(span_of(event));  // for a thread of its own
@@ -84,11 +92,15 @@ Json WaitTimes::json() const {
     for (const auto& [peer, seconds] : sums)
       lines.push_back({process, peer, std::round(seconds / static_cast<double>(steps) * 1e6) / 1e6});
   };
+  std::set<std::uint64_t> detailed;  // at all workers, of which some may neither compute nor wait in a step
+  for (const auto& [process, steps] : workers_)
+    for (const auto& [number, step] : steps)
+      if (step.has_details) detailed.insert(number);
   for (const auto& [process, steps] : workers_) {
     Waits sums;
     std::size_t whole = 0;
     for (const auto& [number, step] : steps) {
-      if (!step.step || !step.has_details) continue;
+      if (!step.step || !detailed.contains(number)) continue;
       ++whole;
       for (const auto& [peer, seconds] : waits_of(step)) sums[peer] += seconds;
     }

@@ -350,6 +350,24 @@ class Report(ProgramTest):
         self.assertLessEqual({("worker 0", "worker 1"), ("worker 1", "worker 0")}, {(process, peer) for process, peer, _ in ring["waits"]})
         self.assertEqual({peer for process, peer, _ in servers["waits"] if process.startswith("worker")}, {""})
 
+    def test_of_workers_that_sleep(self):
+        """Steps without details count neither in the times of a step nor in the waits."""
+        self.assert_done(self.run_program("psring", "train", "--strategy", "ps", "--workers", 2, *TINY, "--steps", 40, "--compute", "sleep:5ms",
+                                          "--fault", "slow:worker:1=10x", "--events", "on", "--out", "run"))
+        self.report("run")
+        trace = document_of(self.folder / "run" / "report.html")["rows"][0]["runs"][0]["trace"]
+        self.assertEqual([worker["steps"] for worker in trace["workers"]], [13, 13])  # the first ten, and every tenth
+        self.assertGreater(trace["workers"][0]["waiting_s"], 0.02)
+        self.assertGreater(max(seconds for process, _, seconds in trace["waits"] if process == "worker 0"), 0.02)
+
+    def test_of_stages(self):
+        self.assert_done(self.run_program("psring", "train", "--strategy", "zero1", "--workers", 2, "--pipeline", 2, "--accumulate", 2, *TINY,
+                                          "--steps", 4, "--events", "on", "--out", "run"))
+        self.report("run")
+        trace = document_of(self.folder / "run" / "report.html")["rows"][0]["runs"][0]["trace"]
+        self.assertIn(("worker 0", "stage 1"), {(process, peer) for process, peer, _ in trace["waits"]})
+        self.assertEqual({peer for _, peer, _ in trace["waits"]} - {"stage 0", "stage 1", "worker 0", "worker 1", ""}, set())
+
     def figures(self, page, some):
         """In both languages and themes every figure can be saved, every text read, and every control reached."""
         if CHROMIUM is None:
