@@ -39,9 +39,11 @@ struct StepFigures {
   /// How tensors travel: through memory that processes share, or through sockets.
   bool sockets = false;
   std::optional<double> link_bytes_per_s = {};  ///< rate of each process's card, each way (--link)
-  double worker_bytes = 0;                      ///< through the card of the worker that moves most, the busier way
-  double server_bytes = 0;                      ///< through the card of the busiest server, the busier way
-  double memory_bytes = 0;                      ///< the least that all processes of the host read and write
+  /// Through the card of the worker that moves most, the busier way. A card of another rate (--fault link) counts as if
+  /// it had this one: twice the bytes at half of the rate.
+  double worker_bytes = 0;
+  double server_bytes = 0;  ///< the same of the busiest server
+  double memory_bytes = 0;  ///< the least that all processes of the host read and write
   std::optional<double> memory_bytes_per_s = {};
   std::optional<double> processors_used = {};  ///< by all processes of the job on this host, on average
   std::size_t threads = 1;  ///< computing threads of all processes; a worker with --compute sleep has none

@@ -11,6 +11,7 @@
 #include <psring/common/base/text/names.h>
 #include <psring/common/net/link_shaping.h>
 #include <psring/common/proc/data_links.h>
+#include <psring/common/proc/fault.h>
 #include <psring/worker/model/safetensors.h>
 #include <psring/worker/pace.h>
 
@@ -59,6 +60,28 @@ std::optional<double> median_of_runs(const Row& row, std::optional<double> Summa
   std::vector<std::optional<double>> figures;
   for (const Summary& run : row.runs) figures.push_back(run.*figure);
   return median_of(figures);
+}
+
+/// How many times as long as the job's other cards a process's card takes for the same bytes, by --fault link.
+double slower_card(const JobOptions& job, net::Peer peer) {
+  double least = net::parse_link(job.link).bits_per_second;
+  const double all = least;
+  for (const Fault& fault : faults_of(job.fault, peer))
+    if (fault.kind == Fault::Kind::link) least = std::min(least, fault.bits_per_second);
+  return all / least;
+}
+
+/// The same for the card behind a row of counted bytes: a worker's, or the slowest of the servers'.
+double slower_card(const JobOptions& job, const ByteCheck& check) {
+  if (job.link.empty()) return 1;
+  if (!check.role.starts_with(kServers)) {
+    const std::size_t rank = std::stoul(check.role.substr(check.role.find(' ') + 1));
+    return slower_card(job, {net::Role::worker, static_cast<std::uint32_t>(rank)});
+  }
+  double most = 1;
+  for (std::uint32_t rank = 0; rank < job.servers; ++rank)
+    most = std::max(most, slower_card(job, {net::Role::server, rank}));
+  return most;
 }
 
 }  // namespace
@@ -118,7 +141,7 @@ StepFigures Row::step() const {
     if (check.direction == "sent" && (servers || !gpus))
       sent += servers ? of_server * static_cast<double>(job.standalone_servers()) : bytes;
     double& busiest = servers ? step.server_bytes : step.worker_bytes;
-    busiest = std::max(busiest, servers ? of_server : bytes);
+    busiest = std::max(busiest, (servers ? of_server : bytes) * slower_card(job, check));
   }
   step.server_bytes = std::max(step.server_bytes, static_cast<double>(run.busiest_server_bytes) / steps);
   double booked = 0;

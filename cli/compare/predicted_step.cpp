@@ -18,6 +18,7 @@
 #include <psring/common/base/text/spec.h>
 #include <psring/common/base/text/text.h>
 #include <psring/common/device/mapping.h>
+#include <psring/common/proc/fault.h>
 #include <psring/optim/job_optimizer.h>
 #include <psring/worker/pace.h>
 
@@ -83,6 +84,12 @@ std::vector<PredictLink> parse_predict_links(const std::string& text) {
   return links;
 }
 
+std::string unpredicted_fault(const std::string& faults) {
+  const std::string left = only_faults(
+      faults, [](const Fault& fault) { return fault.kind != Fault::Kind::slow && fault.kind != Fault::Kind::jitter; });
+  return left.substr(0, left.find(' '));
+}
+
 StepPredictor::StepPredictor(std::vector<PredictLink> links, bool encrypt_given, const App& app)
     : links_(std::move(links)), encrypt_given_(encrypt_given), app_(app), fit_(bench::fit_of_host()) {
   worker::register_builtins(built_in_);
@@ -108,6 +115,8 @@ JobOptions StepPredictor::on_hosts(const Entry& entry) const {
 std::string StepPredictor::obstacle(const Entry& entry) const {
   if (!built_in_.strategies.contains(Spec::parse("--strategies", entry.job.strategy).name()))
     return "the cost model knows psring's own strategies only";
+  if (const std::string fault = unpredicted_fault(entry.job.fault); !fault.empty())
+    return fmt::format("the cost model does not know --fault {}", fault);
   if (entry.job.device != "cpu" && !sleeps(entry.job))
     return "a GPU's time to compute is not measured here; psring plan --tflops predicts such a job";
   const auto why = not_measured_.find(computing_of(on_hosts(entry)));

@@ -23,6 +23,9 @@ struct PredictLink {
 /// Parses --predict-link: one link, two of them between commas, or none. Throws usage.
 std::vector<PredictLink> parse_predict_links(const std::string& text);
 
+/// Returns the first of a job's faults that the cost model does not know; "" if it knows all.
+std::string unpredicted_fault(const std::string& faults);
+
 /// Predicts the step of a comparison's rows on a cluster: one process a host, with a link between hosts. The costs are
 /// measured on this machine while no process of a row runs.
 class StepPredictor {

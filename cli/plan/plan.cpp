@@ -10,6 +10,7 @@
 #include <version.h>
 
 #include <psring/cli/commands.h>
+#include <psring/cli/compare/predicted_step.h>
 #include <psring/cli/options/job_flags.h>
 #include <psring/cli/plan/plan_document.h>
 #include <psring/cli/plan/plan_text.h>
@@ -149,6 +150,8 @@ PlanInput input_of(const PlanFlags& flags) {
          "expected --fit FILE (psring fit writes it), or --tflops X, a worker's 10^12 operations a second");
   if (flags.one_machine && flags.fit.empty())
     fail(ErrorKind::usage, "--one-machine: expected with --fit FILE, which knows the machine's processors");
+  if (const std::string fault = unpredicted_fault(options::text_of(flags.job, "fault")); !fault.empty())
+    fail(ErrorKind::usage, "--fault {}: a plan knows slow and jitter alone; psring step shows the others", fault);
   PlanInput input{.job = flags.job,
                   .strategies = flags.strategies,
                   .choose = {flags.choose.begin(), flags.choose.end()},

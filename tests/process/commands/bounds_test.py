@@ -14,7 +14,7 @@ class Bounds(unittest.TestCase):
     def test_planted_rows(self):
         result = subprocess.run([sys.executable, "-B", SCRIPT, "--sure", "--bin", BIN], capture_output=True, text=True, check=False)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
-        self.assertIn("2 of 2 planted rows", result.stdout)
+        self.assertIn("3 of 3 planted rows", result.stdout)
 
 
 if __name__ == "__main__":

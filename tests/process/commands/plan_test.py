@@ -45,6 +45,7 @@ class Plan(ProgramTest):
             process = max(entry["worker"]["total"], entry["server"]["total"])
             self.assertEqual(rows[entry["strategy"]]["process_bytes"], process, entry["strategy"])
         self.refused(2, "--data", "plan", *model[:2], "--tflops", 1)
+        self.refused(2, "--fault link:worker:1=10mbit", "plan", *model, "--tflops", 1, "--fault", "jitter:worker:*=50% link:worker:1=10mbit")
 
     def test_rows_of_tables(self):
         """A job moves the predicted bytes, frames counted, to 1 %; where links bound, its step takes the predicted time."""
