@@ -66,6 +66,7 @@ Json to_json(const PlanRow& row, const options::Given& given) {
           {"process_bytes", row.process_bytes},
           {"worker_memory", worker::to_json(row.memory.worker)},
           {"server_memory", worker::to_json(row.memory.server)},
+          {"guest_memory", worker::to_json(row.memory.guest)},
           {"fits", row.fits},
           {"bound", row.step.bound}};
 }

@@ -4,6 +4,7 @@
 #include <psring/cli/compare/table_cells.h>
 #include <psring/cli/plan/plan_text.h>
 #include <psring/cli/text_table.h>
+#include <psring/common/base/text/text.h>
 
 namespace psring::cli {
 namespace {
@@ -94,8 +95,9 @@ std::string plan_table(const PlanRows& plan, const bench::Mesh& mesh, const std:
                        std::size_t top, Language language) {
   const bool zh = language == Language::zh;
   std::string text = say(
-      language, {"{} workers on {}; {} within a host, {} between hosts\n", "{} 个 worker，{}；主机内 {}，主机间 {}\n"},
-      mesh.workers(), hosts(mesh.hosts, language), net::to_string(mesh.within), net::to_string(mesh.between));
+      language, {"{0} on {2}; {3} within a host, {4} between hosts\n", "{1} 个 worker，{2}；主机内 {3}，主机间 {4}\n"},
+      count_of(mesh.workers(), "worker"), mesh.workers(), hosts(mesh.hosts, language), net::to_string(mesh.within),
+      net::to_string(mesh.between));
   text += note_on_processors(mesh, language);
   const bool tokens = plan.rows.front().tokens;
   std::vector<std::string> columns =

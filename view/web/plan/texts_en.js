@@ -17,7 +17,7 @@ export const en = {
     model: "model", servers: "servers", "global-batch": "global batch", "batch-size": "batch of a worker", accumulate: "micro-batches", bucket: "bucket", prefetch: "prefetch",
     "shard-group": "shard group", compress: "compression", precision: "precision", optimizer: "optimizer", units: "units",
   },
-  stepFigure: "Time of a step", stepAxis: "ms/step", stepCaption: "Logarithmic. One server is a bottleneck whose time grows with the workers; s servers divide it; a ring's time stays almost the same.",
+  stepFigure: "Time of a step", stepAxis: "ms/step", stepCaption: "Logarithmic. One server is a bottleneck whose time grows with the workers; s servers divide it; a ring's bytes less than double, and each step round it adds a delay.",
   rateFigure: (unit) => `${unit} per second and host`, rateCaption: "Rows are ranked by this: a standalone server needs a host and a card of its own, so it counts as a host.", samples: "Samples", tokens: "Tokens",
   exposedFigure: "Exposed share of a step", exposedAxis: "% of the step", exposedCaption: "The share of a step in which a worker waits for communication.",
   memoryFigure: "Memory of the fullest process", memoryCaption: "What the strategy books, as it predicts itself. Dashed: the limit.", memoryAxis: "", limitName: "limit",
@@ -33,7 +33,7 @@ export const en = {
   bounds: { compute: "computing", "worker link": "a worker's card", "server link": "a server's card", server: "the server's work", "link within host": "the link within a host", latency: "latency", bubble: "stages that wait", processors: "the hosts' processors" },
 
   memoryTitle: "Memory of each row", memoryRowsFigure: "The fullest process of each row", memoryRowsCaption: "Vertical line: the limit.", worker: "worker", server: "server",
-  categories: { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", activations: "activations", communication: "communication", staging: "staging" },
+  categories: { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", activations: "activations", communication: "communication", index: "index of rows", staging: "staging" },
 
   startTitle: "Start it", startNote: (row) => `The options of ${row}, as psring plan --out writes them for psring train --config.`, file: "as a file for --config", hostsStart: (n) => `On ${n} hosts: with --nodes and agents, within sbatch of Slurm, or on Kubernetes.`,
 };

@@ -17,7 +17,7 @@ export const zh = {
     model: "模型", servers: "server 数", "global-batch": "全局批量", "batch-size": "worker 的批量", accumulate: "微批数", bucket: "桶", prefetch: "预取",
     "shard-group": "切分组", compress: "压缩", precision: "精度", optimizer: "优化器", units: "单元",
   },
-  stepFigure: "每步时间", stepAxis: "毫秒/步", stepCaption: "对数坐标。一个 server 是瓶颈，时间随 worker 数增长；s 个 server 分担它；环的时间几乎不变。",
+  stepFigure: "每步时间", stepAxis: "毫秒/步", stepCaption: "对数坐标。一个 server 是瓶颈，时间随 worker 数增长；s 个 server 分担它；环的字节数增加不到一倍，绕环的每一步多一次延迟。",
   rateFigure: (unit) => `每台主机每秒的${unit}`, rateCaption: "各行按此排序：独立的 server 需要自己的主机和网卡，所以算一台主机。", samples: "样本数", tokens: " token 数",
   exposedFigure: "一步中暴露的比例", exposedAxis: "占一步的 %", exposedCaption: "一步中 worker 等待通信的比例。",
   memoryFigure: "内存最多的进程", memoryCaption: "策略自身预测的记账内存。虚线：上限。", memoryAxis: "", limitName: "上限",
@@ -33,7 +33,7 @@ export const zh = {
   bounds: { compute: "计算", "worker link": "worker 的网卡", "server link": "server 的网卡", server: "server 的处理", "link within host": "主机内链路", latency: "延迟", bubble: "等待的阶段", processors: "主机的处理器" },
 
   memoryTitle: "每一行的内存", memoryRowsFigure: "每一行中内存最多的进程", memoryRowsCaption: "竖线：上限。", worker: "worker", server: "server",
-  categories: { parameters: "参数", gradients: "梯度", optimizer: "优化器状态", activations: "激活", communication: "通信", staging: "暂存" },
+  categories: { parameters: "参数", gradients: "梯度", optimizer: "优化器状态", activations: "激活值", communication: "通信", index: "行索引", staging: "暂存" },
 
   startTitle: "启动", startNote: (row) => `${row} 的选项，与 psring plan --out 为 psring train --config 写出的相同。`, file: "作为 --config 的文件", hostsStart: (n) => `在 ${n} 台主机上：用 --nodes 和 agent、在 Slurm 的 sbatch 内，或在 Kubernetes 上。`,
 };
