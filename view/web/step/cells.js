@@ -17,7 +17,8 @@ export function baseOf(scene, p) {
     return { ...states, parts, place: before * parts };
   }
   const parts = Math.max(1, (isWorker ? own.parts : own.servers) ?? 1);
-  const isStateless = scene.events.some((e) => e.e === "memory") && !scene.events.some((e) => e.e === "memory" && e.bytes[kOptimizer] > 0);
+  const booked = scene.events.filter((e) => e.e === "memory" && e.p === p);
+  const isStateless = booked.length > 0 && !booked.some((e) => e.bytes[kOptimizer] > 0);
   // In a mesh, a tensor rank has a slice of each unit of its stage, and the owners of a slice are the copies of the model.
   const { tensor, pipeline } = own.mesh ?? { tensor: 1, pipeline: 1 };
   return { ...states, parts, place: Math.floor(process.rank / (tensor * pipeline)) % parts, isStateless, slices: tensor, slice: process.rank % tensor };

@@ -44,6 +44,7 @@ function facts(ctx, view, state, e, at) {
     unit: unitsName(scene, units),
     size: e.bytes === undefined || Array.isArray(e.bytes) ? "" : bytes(e.bytes),
     parts: base.parts,
+    inMesh: Boolean(scene.ownership?.mesh),
     turn: view.index.turns.get(at - 1),
     lasts: view.index.lasts.get(at - 1),
     isServer: scene.processes[e.p].role !== "worker",

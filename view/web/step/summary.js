@@ -8,11 +8,10 @@ import { processName } from "../common/names.js";
 import { figuresOf, otherOptions, sum } from "./figures.js";
 import { categoriesOf } from "./timeline.js";
 
-const kStates = [0, 1, 2];  // parameters, gradients, optimizer state
-const kStateNames = ["parameters", "gradients", "optimizer"];
-const kCommunication = 4;
-const kGrowing = [...kStates, kCommunication];
-const nameOf = (c) => kStateNames[c] ?? "communication";
+const kNames = ["parameters", "gradients", "optimizer", "activations", "communication"];  // in the order of an event's bytes
+const kKept = [0, 1, 2, 3];  // what a strategy saves
+const kGrowing = [...kKept, 4];
+const nameOf = (c) => kNames[c];
 const kLess = 0.9;  // a category counts as less from here on: padding differs with the strategy
 const kSameWait = 0.02;  // waits that differ by a smaller share count as equal
 const kMostButtons = 4;
@@ -44,7 +43,7 @@ function waitsCell(name, now, first) {
 /// Says of a worker what it keeps less than that of `base`, and what it pays for that; null: nothing differs.
 function sentence(ctx, scene, now, base) {
   const first = base.figures;
-  const less = kStates.filter((c) => now.peak[c] < kLess * first.peak[c]).map((c) => [nameOf(c), bytes(first.peak[c] - now.peak[c])]);
+  const less = kKept.filter((c) => now.peak[c] < kLess * first.peak[c]).map((c) => [nameOf(c), bytes(first.peak[c] - now.peak[c])]);
   const more = kGrowing.filter((c) => kLess * now.peak[c] > first.peak[c]).map((c) => [nameOf(c), bytes(now.peak[c] - first.peak[c])]);
   const lower = sum(first.peak) - sum(now.peak);
   const factor = timesOf(now.sends, first.sends);

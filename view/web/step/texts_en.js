@@ -4,9 +4,9 @@ function sends(f) {
   const late = f.queued ? ` The link is busy: the message leaves in ${f.queued} ms.` : "";
   const why = {
     all_gather: f.base.parameters === "whole" ? "each owner updated its range; now every worker needs the whole unit." : `every worker owns 1/${f.parts} of the unit, and a pass needs the unit whole.`,
-    reduce_scatter: `gradients are added up on the way round, so that each worker ends with the mean of the 1/${f.parts} that it owns.`,
+    reduce_scatter: `gradients are added up, and each worker ends with the mean of the 1/${f.parts} that it owns.`,
     all_reduce: f.unit ? "every worker needs the same mean of all workers' gradients." : "the workers that divide a layer add up what each has computed, and wait for the sum.",
-    message: "a stage sends an activation to the stage after it, or the activation's gradient to the stage before it, and goes on computing.",
+    message: !f.inMesh ? "the worker has compressed its gradient of this range, and sends it to the owner, who adds the gradients up." : "a stage sends an activation to the stage after it, or the activation's gradient to the stage before it, and goes on computing.",
     push: "the server owns the unit: it collects the gradients and applies the optimizer.",
     push_pull: "the server owns the unit: it collects the gradients, applies the optimizer, and answers with new parameters.",
     pull: "the worker asks the owner for parameters.",
@@ -38,6 +38,8 @@ function begins(f) {
     case "wait":
       if (f.lasts === 0) return [`${f.who} need not wait${f.other ? ` for ${f.other}` : ""}.`, "The result is here already: the communication was hidden behind computing."];
       return [`${f.who} waits${f.other ? ` for ${f.other}` : ""}${f.lasts ? `, ${(f.lasts / 1e6).toFixed(2)} ms` : ""}.`, "Exposed communication: the worker has nothing to compute until the message arrives."];
+    case "wait for input": case "wait for gradient": case "wait for send":
+      return [`${f.who} waits for ${f.operation} ${f.other}.`, "A stage has nothing to compute until the neighbouring stage's activation, or its gradient, is here."];
     case "evaluate": return [`${f.who} evaluates the model.`, "After the last step, on test data; its bytes do not count as exchange."];
     case "push_pull": case "push": return [`${f.who} adds the gradient of ${f.unit} from ${f.other}.`, "Under bsp the server updates when the last worker's gradient is here; under asp it updates at once."];
     default: return [`${f.who} begins ${f.operation}${f.unit ? ` of ${f.unit}` : ""}${f.other ? ` for ${f.other}` : ""}.`];
@@ -49,7 +51,7 @@ function ends(f) {
     case "step": return [`${f.who} ends step ${f.e.step}.`];
     case "acquire": return [`${f.who} has the parameters of ${f.unit}${f.cell ? `, version ${f.cell.version}` : ""}.`, "The version is the number of updates that they contain."];
     case "acquire rows": return [`${f.who} has the rows of its batch.`];
-    case "wait": return [`${f.who} goes on${f.other ? `: ${f.other} has delivered` : ""}.`];
+    case "wait": case "wait for input": case "wait for gradient": case "wait for send": return [`${f.who} goes on${f.other ? `: ${f.other} has delivered` : ""}.`];
     case "update": return [`${f.who} has updated ${f.unit || "its ranges"}.`, f.base.parts > 1 && f.base.parameters === "whole" ? "Its other ranges still are the old version: the all-gather brings the new ones." : "The colour of the bars changes with the version."];
     case "push_pull": case "push": return [`${f.who} has added the gradient of ${f.unit} from ${f.other}${f.cell?.added ? ` (${f.cell.added} so far)` : ""}.`];
     default: return [`${f.who} ends ${f.operation}${f.e.layer === undefined ? "" : ` of layer ${f.e.layer}`}${f.unit ? ` (${f.unit})` : ""}.`];
@@ -89,7 +91,7 @@ function event(f) {
 
 /// Joins "a", "b" and "c" to "a, b and c".
 const andList = (list) => (list.length > 1 ? `${list.slice(0, -1).join(", ")} and ${list[list.length - 1]}` : list.join(""));
-const kKept = { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", communication: "communication memory" };
+const kKept = { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", activations: "activations", communication: "communication memory" };
 const keptList = (list) => andList(list.map(([name, size]) => `${size} of ${kKept[name]}`));
 
 /// One scene against the first: which memory it saves, in bytes, and what it pays for that.
@@ -122,7 +124,7 @@ export const en = {
   looks: { empty: "not computed yet", computing: "being computed", complete: "own gradient complete", averaged: "mean of all workers" },
   pushes: (n) => `${n} in`,
   doing: (name, unit, peer, operation) => ({ forward: `forward ${unit}`, backward: `backward ${unit}`, update: `update ${unit}`, wait: peer ? `waits: ${peer}` : "waits", acquire: `needs ${unit}`, "acquire rows": "needs rows", load: "loads", evaluate: "evaluates" }[name] ?? `${operation} ${peer}`),
-  operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push: "push", push_pull: "push", pull: "pull request", values: "pulled parameters", rows_pull: "keys of", rows: "rows of", rows_push: "gradients of", layout_ok: "layout accepted" },
+  operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push: "push", push_pull: "push", pull: "pull request", values: "pulled parameters", rows_pull: "keys of", rows: "rows of", rows_push: "gradients of", layout_ok: "layout accepted", rows_ack: "receipt of", send: "send of a message", recv: "receipt of a message", "wait for input": "the input from", "wait for gradient": "the gradient from", "wait for send": "the sending to" },
   event, sourceLine: (one) => `${one.file}:${one.line} in ${one.function}`,
   inFlight: (n) => (n === 0 ? "No message is in flight." : n === 1 ? "1 message in flight:" : `${n} messages in flight:`), moreMessages: (n) => `… and ${n} more`,
   time: "Virtual time", bytesSoFar: "Bytes of the exchange so far, all processes", predictedTotal: "Predicted for all steps", notPredicted: "no prediction", reached: "reached exactly", more: (size) => `${size} more, from a repeated step`,
@@ -158,7 +160,7 @@ export const en = {
     ring: "Each rank sends one chunk to the next rank in every round. All links are busy all the time, and the number of rounds grows with the number of ranks.",
     halving_doubling: "Partners exchange half of what they still sum, then the distance doubles; the way back gathers. There are few rounds: the logarithm of the number of ranks, twice.",
     doubling: "The distance between partners doubles in each round, and with it what each rank has.",
-    exchange: "Each rank sends each chunk straight to its owner, who keeps the values and adds them up in rank order. One round, and many small messages.",
+    exchange: "Each rank sends what another one needs straight to it, in one round. Where values are added up, their receiver adds them in rank order.",
     star: "All ranks send to one rank, which answers all.", tree: "Each rank that has the values passes them on to a rank that has not: the number of ranks that have them doubles.",
     chain: "Each rank passes the values on to the next.",
   },

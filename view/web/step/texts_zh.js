@@ -4,9 +4,9 @@ function sends(f) {
   const late = f.queued ? `链路正忙：消息在 ${f.queued} 毫秒后发出。` : "";
   const why = {
     all_gather: f.base.parameters === "whole" ? "各所有者更新了自己的区间，现在每个 worker 都需要完整的单元。" : `每个 worker 只拥有单元的 1/${f.parts}，而计算需要完整的单元。`,
-    reduce_scatter: `梯度沿环逐段相加，最后每个 worker 得到自己那 1/${f.parts} 的平均值。`,
+    reduce_scatter: `梯度相加，最后每个 worker 得到自己那 1/${f.parts} 的平均值。`,
     all_reduce: f.unit ? "每个 worker 都需要所有 worker 梯度的同一个平均值。" : "分担一层的各个 worker 把各自算出的部分相加，并等待总和。",
-    message: "一个阶段把激活发送给下一阶段，或把激活的梯度发送给上一阶段，然后继续计算。",
+    message: !f.inMesh ? "worker 压缩了自己在这一区间的梯度，发给所有者，由它相加。" : "一个阶段把激活值发送给下一阶段，或把激活值的梯度发送给上一阶段，然后继续计算。",
     push: "单元归 server 所有：它收集梯度并运行优化器。",
     push_pull: "单元归 server 所有：它收集梯度，运行优化器，再返回新的参数。",
     pull: "worker 向所有者请求参数。",
@@ -38,6 +38,8 @@ function begins(f) {
     case "wait":
       if (f.lasts === 0) return [`${f.who} 不必等待${f.other ? ` ${f.other}` : ""}。`, "结果已经到达：通信被计算隐藏了。"];
       return [`${f.who} 等待${f.other ? ` ${f.other}` : ""}${f.lasts ? `，${(f.lasts / 1e6).toFixed(2)} 毫秒` : ""}。`, "这是暴露的通信：消息到达之前，worker 没有可计算的内容。"];
+    case "wait for input": case "wait for gradient": case "wait for send":
+      return [`${f.who} 等待${f.operation}，对方是 ${f.other}。`, "相邻阶段的激活值或其梯度到达之前，这个阶段无事可算。"];
     case "evaluate": return [`${f.who} 评估模型。`, "在最后一步之后用测试数据评估；这些字节不算作交换。"];
     case "push_pull": case "push": return [`${f.who} 累加 ${f.other} 的 ${f.unit} 梯度。`, "bsp 下，最后一个 worker 的梯度到达后 server 才更新；asp 下立即更新。"];
     default: return [`${f.who} 开始 ${f.operation}${f.unit ? `（${f.unit}）` : ""}${f.other ? `，对方是 ${f.other}` : ""}。`];
@@ -49,7 +51,7 @@ function ends(f) {
     case "step": return [`${f.who} 结束第 ${f.e.step} 步。`];
     case "acquire": return [`${f.who} 已有 ${f.unit} 的参数${f.cell ? `，版本 ${f.cell.version}` : ""}。`, "版本就是参数包含的更新次数。"];
     case "acquire rows": return [`${f.who} 已有它的 batch 的行。`];
-    case "wait": return [`${f.who} 继续${f.other ? `：${f.other} 的消息已到` : ""}。`];
+    case "wait": case "wait for input": case "wait for gradient": case "wait for send": return [`${f.who} 继续${f.other ? `：${f.other} 的消息已到` : ""}。`];
     case "update": return [`${f.who} 更新了 ${f.unit || "自己的区间"}。`, f.base.parts > 1 && f.base.parameters === "whole" ? "其余区间仍是旧版本，all-gather 会带来新的值。" : "条的颜色随版本改变。"];
     case "push_pull": case "push": return [`${f.who} 已累加 ${f.other} 的 ${f.unit} 梯度${f.cell?.added ? `（目前共 ${f.cell.added} 份）` : ""}。`];
     default: return [`${f.who} 结束 ${f.operation}${f.e.layer === undefined ? "" : `，第 ${f.e.layer} 层`}${f.unit ? `（${f.unit}）` : ""}。`];
@@ -63,7 +65,7 @@ function gathers(f) {
   if (f.base.parameters === "whole") return [what, "每个 worker 只更新了自己的区间，其他区间的新值由这次 all-gather 带来。"];
   if (of === 1) return [what, "计算需要完整的单元。它保留到反向结束，所以收集一次就够了。"];
   if (nth === 1) return [what, "前向需要完整的单元。前向之后释放它以节省内存，所以反向还要再收集一次。"];
-  return [what, "上一遍计算之后单元已释放，而反向要用参数计算梯度：所以阶段 3 收集两次，发送的字节也更多。"];
+  return [what, "上一遍计算之后单元已释放，而反向要用参数计算梯度：所以第 3 级收集两次，发送的字节也更多。"];
 }
 
 function event(f) {
@@ -90,7 +92,7 @@ function event(f) {
 /// Removes the space between two Chinese characters, where a name that is Chinese here stands in a sentence.
 const tidy = (text) => text?.replace(/(?<=[\u4e00-\u9fff）]) (?=[\u4e00-\u9fff])/g, "");
 
-const kKept = { parameters: "参数", gradients: "梯度", optimizer: "优化器状态", communication: "通信内存" };
+const kKept = { parameters: "参数", gradients: "梯度", optimizer: "优化器状态", activations: "激活值", communication: "通信内存" };
 const keptList = (list) => list.map(([name, size]) => `${size} ${kKept[name]}`).join("、");
 
 /// One scene against the first: which memory it saves, in bytes, and what it pays for that.
@@ -123,7 +125,7 @@ export const zh = {
   looks: { empty: "尚未计算", computing: "正在计算", complete: "自己的梯度已完整", averaged: "所有 worker 的平均值" },
   pushes: (n) => `已收 ${n}`,
   doing: (name, unit, peer, operation) => ({ forward: `前向 ${unit}`, backward: `反向 ${unit}`, update: `更新 ${unit}`, wait: peer ? `等待 ${peer}` : "等待", acquire: `需要 ${unit}`, "acquire rows": "需要行", load: "读取样本", evaluate: "评估" }[name] ?? `${operation} ${peer}`),
-  operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push: "push", push_pull: "push", pull: "pull 请求", values: "pull 到的参数", rows_pull: "键，表", rows: "行，表", rows_push: "行的梯度，表", layout_ok: "划分确认", aggregate: "聚合", layout: "划分", broadcast: "广播", barrier: "屏障", forward: "前向", backward: "反向", load: "读取样本", evaluate: "评估", step: "步" },
+  operations: { all_reduce: "all-reduce", reduce_scatter: "reduce-scatter", all_gather: "all-gather", push: "push", push_pull: "push", pull: "pull 请求", values: "pull 到的参数", rows_pull: "键，表", rows: "行，表", rows_push: "行的梯度，表", layout_ok: "划分确认", aggregate: "聚合", layout: "划分", broadcast: "广播", barrier: "屏障", forward: "前向", backward: "反向", load: "读取样本", evaluate: "评估", step: "步", rows_ack: "行确认，表", send: "发送消息", recv: "接收消息", message: "消息", push_ack: "push 确认", replicate: "复制", replicated: "复制确认", state: "状态", "wait for input": "输入", "wait for gradient": "梯度", "wait for send": "发送" },
   event: (f) => event(f).map(tidy), sourceLine: (one) => `${one.file}:${one.line}，函数 ${one.function}`,
   inFlight: (n) => (n === 0 ? "没有消息在途。" : `${n} 条消息在途：`), moreMessages: (n) => `…… 另有 ${n} 条`,
   time: "虚拟时间", bytesSoFar: "所有进程至今交换的字节", predictedTotal: "全部步的预测", notPredicted: "无预测", reached: "正好达到", more: (size) => `多 ${size}，来自重做的一步`,
@@ -159,14 +161,14 @@ export const zh = {
     ring: "每一轮每个 rank 向下一个 rank 发送一块。所有链路一直忙，轮数随 rank 数增加。",
     halving_doubling: "每对 rank 交换仍要相加的内容的一半，然后距离加倍；回程时收集。轮数少：rank 数的对数的两倍。",
     doubling: "每一轮中两个 rank 的距离加倍，每个 rank 拥有的内容也加倍。",
-    exchange: "每个 rank 把每块直接发给所有者；所有者保存这些值，按 rank 次序相加。只有一轮，但是小消息很多。",
+    exchange: "每个 rank 把其他 rank 需要的内容直接发给它，只有一轮。需要相加时，由接收者按 rank 次序相加。",
     star: "所有 rank 发给一个 rank，由它回答所有 rank。", tree: "有值的 rank 把值传给没有的 rank：每一轮有值的 rank 数加倍。",
     chain: "每个 rank 把值传给下一个。",
   },
   allScenes: "所有场景：内存、字节和等待", peakSum: "峰值", sendsInStep: "一步发送", gathersInStep: "一个单元的收集（按阶段）", waitsInStep: "一步中的等待",
   sentenceSep: "", goToGather: (label, nth, of) => `显示 ${label} 一步中 ${of} 次收集的第 ${nth} 次`,
   saves,
-  summaryLegend: "内存是第一个 worker（或 server）在峰值时的内存。字节取所有 worker（或 server）的平均值。等待是暴露的通信，取所有 worker 的平均值，包括等待一步的新参数。通信内存存放传输途中的完整单元，例如阶段 2 的梯度和阶段 3 的参数；单元越多，一个单元在模型中占的比例越小。所有字节数都包括填充：一个张量占 256 个元素的整数倍，一个单元填充到各个所有者的份额相等。server 把自己那部分参数保存两份：worker 还在拉取的版本，以及正在更新的版本；只有更新必须等到整个平均梯度时（例如裁剪），它才保存平均梯度。",
+  summaryLegend: "内存是第一个 worker（或 server）在峰值时的内存。字节取所有 worker（或 server）的平均值。等待是暴露的通信，取所有 worker 的平均值，包括等待一步的新参数。通信内存存放传输途中的完整单元，例如第 2 级的梯度和第 3 级的参数；单元越多，一个单元在模型中占的比例越小。所有字节数都包括填充：一个张量占 256 个元素的整数倍，一个单元填充到各个所有者的份额相等。server 把自己那部分参数保存两份：worker 还在拉取的版本，以及正在更新的版本；只有更新必须等到整个平均梯度时（例如裁剪），它才保存平均梯度。",
   summaryCompared: (labels) => `与${labels.length > 1 ? "选项相同的第一个场景" : ""} ${labels.join(" 或 ")} 相比：↓ 绿色表示更少，↑ 琥珀色表示更多。`,
   repeats: (label) => `${label}：有进程死亡，一些步会重复，所以不与其他场景比较。`,
   notCompared: (label, base, others) => `${label}：选项与 ${base} 不同（${others.join("，")}），所以不作比较。`,

@@ -13,7 +13,7 @@ export const zh = {
   others: "其他程序", othersText: (n) => `同时占用 ${n} 个处理器`,
   glance: "概览", samples: "样本/秒", tokens: "token/秒", msStep: "毫秒/步", exposedMs: "暴露毫秒", workerPeak: "worker 峰值", serverPeak: "server 峰值",
   equal: "相等", accuracy: "准确率", perplexity: "困惑度", finalLoss: "最终损失", testLoss: "测试损失", losses: "丢失",
-  badges: { "=": "与同样多虚拟 worker 的 single 逐位相同", "≈": "相同的运算，次序不同", inexact: "结果取决于时序或压缩", "✗": "不同，而本应相同", "—": "未比较" }, badgeTexts: { inexact: "不精确" },
+  badges: { "=": "与同样多虚拟 worker 的 single 逐比特相同", "≈": "相同的运算，次序不同", inexact: "结果取决于时序或压缩", "✗": "不同，而本应相同", "—": "未比较" }, badgeTexts: { inexact: "不精确" },
   stepOf: (step) => `第 ${step} 步`,
   clusterTitle: "集群上的一步，预测", clusterMs: "集群毫秒，", measuredHere: "本机实测", encrypted: "加密", computingAlone: "计算", restOfStep: "更新，以及没有被遮住的通信",
   clusterFigure: "每台主机一个进程时的一步", clusterCaption: "双色条：代价模型给出的一步，每台主机一个进程，使用该链路；计算、更新和消息的代价由本机在各次运行之前单独测得。灰条：本机实测的一步（中位数），各进程共用本机的处理器和内存。",
