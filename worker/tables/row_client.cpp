@@ -26,6 +26,7 @@ void RowClient::pull(std::size_t table, const RowKeys& keys, std::uint64_t versi
 }
 
 void RowClient::push(std::size_t table, std::uint64_t step, ConstElements gradients, net::Encoding encoding) {
+  client_.begin_step(step);
   client_.send([&](Frames& out) { protocol_.push(table, step, gradients, encoding, out); },
                [&] { return "gradients of " + name_of(table, step); });
 }
