@@ -82,7 +82,7 @@ class Slurm:
             self.start("ctld", "slurmctld", "-D", "-i")
             for node in NODES:
                 self.start(node, "slurmd", "-D", "-N", node)
-            until(self.idle, f"Slurm's nodes are not idle: {self.logs}", limit=LIMIT / 5)
+            until(self.idle, f"Slurm's nodes are not idle: {self.logs()}", limit=LIMIT / 5)
         except BaseException:
             self.__exit__()
             raise

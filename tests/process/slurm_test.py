@@ -7,6 +7,7 @@ import json
 import shutil
 import sys
 import tempfile
+import time
 import unittest
 
 from slurm_cluster import Slurm, ip, reason_to_skip
@@ -42,7 +43,7 @@ class SlurmJobs(ProgramTest):
     def until_ended(self, job, states=("COMPLETED",)):
         ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
         until(lambda: self.slurm.state(job) in ended, f"job {job} does not end")
-        self.assertIn(self.slurm.state(job), states, self.output())
+        self.assertIn(self.slurm.state(job), states, self.output() + self.slurm.logs())
 
     def output(self):
         return "".join(path.read_text() for path in sorted(self.folder.glob("job.[oe]*")))
@@ -129,6 +130,8 @@ class SlurmJobs(ProgramTest):
         self.slurm.run("scancel", "--signal=USR1", job)
         until(lambda: "is requeued" in self.output(), "not requeued")
         until(lambda: self.slurm.state(job) == "PENDING" or "part 1" in self.output(), "not pending")
+        # Nodes refuse a start in the second in which they ended the job ("Job credential revoked"). Slurm itself waits longer.
+        time.sleep(2)
         self.slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
         self.until_ended(job)
         self.assertRegex(self.output(), r"interrupted at step \d+; checkpoint ")
