@@ -125,7 +125,7 @@ class Signals(unittest.TestCase):
 
     def test_temporary_files(self):
         """Ranks that a signal ends leave those of their jobs to psring.run."""
-        program = "import psring, time\njob = psring.init()\nprint(job.rank, flush=True)\ntime.sleep(1000)\n"
+        program = "import os, psring, time\njob = psring.init()\nos.write(1, b'%d\\n' % job.rank)\ntime.sleep(1000)\n"
         with tempfile.TemporaryDirectory() as folder:
             (Path(folder) / "joined.py").write_text(program)
             environment = {**os.environ, "TMPDIR": folder}
