@@ -162,7 +162,9 @@ def short(rank, size, way):
     elif way.startswith("Sharded"):
         model = psring.torch.Sharded(module, optimizer, stage=int(way[-1]))
     else:
-        model = psring.torch.ParameterServer(module, optimizer, **({"zero": 3} if way == "zero" else {"updates": way.split()[0]}))
+        model = psring.torch.ParameterServer(
+            module, optimizer, **({"zero": 3} if way == "zero" else {"updates": way.split()[0]})
+        )
     begin = time.monotonic()
     for _ in range(2 if rank == 1 else 4):
         if "all_reduce" in way:
