@@ -242,7 +242,7 @@ Json trace_figures(const std::filesystem::path& folder) {
   figures.write(json);
   json["workers"] = Json::array();
   for (const auto& [process, own] : steps) json["workers"].push_back(times_of(process, own, detailed));
-  json["waits"] = waits.json();
+  json["waits"] = waits.json(detailed);
   return json;
 }
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <string_view>
 
 #include <psring/view/trace_waits.h>
@@ -39,12 +38,8 @@ void WaitTimes::take(const TraceEvent& event) {
   if (event.phase != 'X' || event.thread != 0) return;
   const std::string word = event.name.substr(0, event.name.find(' '));
   if (event.process.starts_with("worker")) {
-    const bool computes = word == "forward" || word == "backward";
-    const bool waits = word == "wait" || word == "acquire";
-    if (word != "step" && word != "evaluate" && !computes && !waits) return;
+    if (word != "step" && word != "evaluate" && word != "wait" && word != "acquire") return;
     WorkerStep& own = workers_[event.process][event.step];
-    own.has_details = own.has_details || computes || waits;  // a worker that sleeps does not compute
-    if (computes) return;
     if (word == "step")
       own.step = span_of(event);
     else if (word == "evaluate")
@@ -86,16 +81,12 @@ WaitTimes::Waits WaitTimes::waits_of(const ServerStep& step) {
   return waits;
 }
 
-Json WaitTimes::json() const {
+Json WaitTimes::json(const std::set<std::uint64_t>& detailed) const {
   Json lines = Json::array();
   const auto write = [&](const std::string& process, const Waits& sums, std::size_t steps) {
     for (const auto& [peer, seconds] : sums)
       lines.push_back({process, peer, std::round(seconds / static_cast<double>(steps) * 1e6) / 1e6});
   };
-  std::set<std::uint64_t> detailed;  // at all workers, of which some may neither compute nor wait in a step
-  for (const auto& [process, steps] : workers_)
-    for (const auto& [number, step] : steps)
-      if (step.has_details) detailed.insert(number);
   for (const auto& [process, steps] : workers_) {
     Waits sums;
     std::size_t whole = 0;

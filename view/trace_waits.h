@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,12 +23,12 @@ class WaitTimes {
 
   /// Returns [[process, peer, seconds]]: means over the steps of the process, without evaluations. `peer` is "" for the
   /// waits whose slices name no process.
-  Json json() const;
+  /// `detailed`: the steps whose details were recorded.
+  Json json(const std::set<std::uint64_t>& detailed) const;
 
  private:
   struct WorkerStep {
     std::optional<Interval> step;
-    bool has_details = false;
     std::map<std::string, std::vector<Interval>> waits;  ///< by peer
     std::vector<Interval> evaluations;
   };
