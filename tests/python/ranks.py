@@ -7,6 +7,7 @@ import signal
 import socket
 import time
 import traceback
+import warnings
 
 import torch
 import torch.distributed as dist
@@ -61,6 +62,7 @@ def status_of_fork(call, refusal):
 
 def _rank(pipe, function, rank, size, backend, port, environment, arguments):
     torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", "torch.distributed.* deprecated")  # those of old calls that tests make
     os.environ.update(
         RANK=str(rank), WORLD_SIZE=str(size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **environment
     )

@@ -137,6 +137,54 @@ class Collectives(unittest.TestCase):
         self.assertEqual(run(call, 2), [9000.0, 9000.0])
 
 
+FUTURE = """
+import time
+import torch
+import torch.distributed as dist
+import psring.torch
+
+dist.init_process_group("psring")
+dist.barrier()
+
+
+def long(_):
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        torch.futures.Future().set_result(None)
+    print("complete")
+
+
+if dist.get_rank() == 1:
+    time.sleep(0.2)  # so that the other's thread waits for it
+work = dist.all_reduce(torch.zeros(1), async_op=True)
+if dist.get_rank() == 0:
+    work.get_future().then(long)
+"""
+
+FAREWELL = """
+import time
+import torch.distributed as dist
+import psring.torch
+from psring.torch.backend import _members
+
+dist.init_process_group("psring")
+farewells = _members.world.job.farewells
+value = farewells._value
+until = time.monotonic() + 0.8
+
+
+def slow(name):
+    while time.monotonic() < until:
+        value(name)
+    return value(name)
+
+
+farewells._value = slow
+farewells.heard()
+print("ended")
+"""
+
+
 class Guide(unittest.TestCase):
     def test_program(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -145,6 +193,23 @@ class Guide(unittest.TestCase):
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120 * SCALE)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertLess(abs(float(done.stdout)), 1)
+
+
+class End(unittest.TestCase):
+    def run_ranks(self, program):
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "program.py").write_text(program)
+            command = [sys.executable, "-B", "-m", "psring.run", "--nproc", "2", "program.py"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120 * SCALE)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        return sorted(done.stdout.split())
+
+    def test_futures_are_complete(self):
+        """The thread that completes them is in torch's C++, which aborts a process that leaves it after the interpreter."""
+        self.assertEqual(self.run_ranks(FUTURE), ["complete"])
+
+    def test_an_answer_of_the_store_has_come(self):
+        self.assertEqual(self.run_ranks(FAREWELL), ["ended"] * 2)
 
 
 class Training(unittest.TestCase):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from multiprocessing.util import Finalize
 from typing import Any
 
 from torch import distributed as dist
 
 _NONE = "-"
+_LAST = 1.0  # seconds that the end of a process waits for an answer
 
 
 class StoredFarewells:
@@ -30,10 +32,17 @@ class StoredFarewells:
 
     def heard(self) -> dict[int, dict[str, Any]]:
         """What the last call has asked for: the answer takes for ever where rank 0's process has been stopped."""
+        if self._asking is None:
+            Finalize(None, self._wait, exitpriority=0)
         if self._asking is None or not self._asking.is_alive():
             self._asking = threading.Thread(target=self._ask, name="psring farewells", daemon=True)
             self._asking.start()
         return self._heard
+
+    def _wait(self) -> None:
+        """A thread that came out of torch's C++ after the interpreter's end would abort the process."""
+        assert self._asking is not None
+        self._asking.join(_LAST)
 
     def _ask(self) -> None:
         with contextlib.suppress(RuntimeError):

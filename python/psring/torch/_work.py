@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import deque
 from datetime import timedelta
+from multiprocessing.util import Finalize
 from typing import TYPE_CHECKING, Any, Callable
 
 import torch
@@ -17,6 +18,8 @@ from .._library import TimeoutError
 
 # Seconds that a call of get_future may wait before it hands the operation to the thread that completes futures.
 _SOON = 0.0005
+# Seconds that the end of a process waits for what a program's futures call.
+_LAST = 10.0
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Work as _BaseWork
@@ -25,7 +28,8 @@ else:
 
 
 class Completer:
-    """A thread that completes futures, in the order in which they were asked for. It runs from the first one until `stop`."""
+    """A thread that completes futures, in the order in which they were asked for. It runs from the first one until `stop`, or
+    the end of the process: one that came out of torch's C++ after the interpreter's end would abort the process."""
 
     def __init__(self) -> None:
         self._works: queue.SimpleQueue[GroupWork | None] = queue.SimpleQueue()
@@ -37,14 +41,19 @@ class Completer:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="psring futures", daemon=True)
                 self._thread.start()
+                self._at_end = Finalize(None, self.stop, exitpriority=0)  # after the job's end
         self._works.put(work)
 
     def stop(self) -> None:
-        """Ends the thread, after the futures that were asked for."""
+        """Ends the thread, after the futures that were asked for, and waits for it."""
         with self._lock:
-            if self._thread is not None:
-                self._works.put(None)
-                self._thread = None
+            thread, self._thread = self._thread, None
+            if thread is None:
+                return
+            self._works.put(None)
+            self._at_end.cancel()
+        if thread is not threading.current_thread():
+            thread.join(_LAST)
 
     def _run(self) -> None:
         while (work := self._works.get()) is not None:
