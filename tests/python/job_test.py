@@ -193,6 +193,19 @@ class Jobs(unittest.TestCase):
             self.assertLess(waited, 0.9 * SCALE)
             self.assertEqual(total, 2.0)
 
+    def test_what_is_in_flight_after_the_job(self):
+        def call(job):
+            vector = array.array("f", [1.0])
+            work = job.world.recv_at(*vector.buffer_info(), psring.Type.F32, 1 - job.rank, keeps=vector)
+            job.leave()
+            try:
+                work.wait()
+            except psring.UsageError as error:
+                return str(error)
+
+        for line in run(call, 2):
+            self.assertRegex(line, "recv of 1 f32 .*: this worker has left the job")
+
     def test_abort_reaches_all(self):
         def call(job):
             if job.rank == 1:

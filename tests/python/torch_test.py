@@ -161,6 +161,25 @@ if dist.get_rank() == 0:
     work.get_future().then(long)
 """
 
+PENDING = """
+import torch
+import torch.distributed as dist
+import psring.torch
+
+
+def tell(future):
+    try:
+        future.value()
+    except RuntimeError as error:
+        print(str(error).splitlines()[0].replace(" ", "_"))
+
+
+dist.init_process_group("psring")
+dist.barrier()
+if dist.get_rank() == 0:
+    dist.irecv(torch.zeros(4), 1).get_future().then(tell)
+"""
+
 FAREWELL = """
 import time
 import torch.distributed as dist
@@ -207,6 +226,10 @@ class End(unittest.TestCase):
     def test_futures_are_complete(self):
         """The thread that completes them is in torch's C++, which aborts a process that leaves it after the interpreter."""
         self.assertEqual(self.run_ranks(FUTURE), ["complete"])
+
+    def test_a_future_of_what_never_comes(self):
+        (line,) = self.run_ranks(PENDING)
+        self.assertRegex(line, "recv_of_4_f32.*:_this_worker_has_left_the_job")
 
     def test_an_answer_of_the_store_has_come(self):
         self.assertEqual(self.run_ranks(FAREWELL), ["ended"] * 2)

@@ -287,6 +287,17 @@ void Engine::end(const Error& error) noexcept {
   if (!error_) latch(error);
 }
 
+void Engine::end_flights(const std::string& why) {
+  Enter enter(*this);
+  advance_all();
+  for (const auto& flight : flights_) {
+    flight->error = Error(ErrorKind::usage, fmt::format("{}: {}", flight->doing(), why));
+    flight->end();
+  }
+  flights_.clear();
+  tell_followers();
+}
+
 void Engine::check() {
   Enter enter(*this);
   check_job();

@@ -93,6 +93,8 @@ class Engine {
   bool test(Flight& flight);
   /// Ends the job here, and at ranks that share this one's memory, with this error. Ignored if it has ended already.
   void end(const Error& error) noexcept;
+  /// Ends the flights that are left once no other rank makes progress: they fail with usage, and say why.
+  void end_flights(const std::string& why);
   /// Throws the latched error.
   void check();
   /// Calls `body` under the lock that guards all groups.

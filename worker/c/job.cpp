@@ -25,6 +25,7 @@ namespace psring::c {
 
 namespace {
 
+constexpr const char* kHasLeft = "this worker has left the job";
 constexpr std::size_t kMostArenaBytes = std::size_t{1} << 47;  // that a process can address
 
 /// A job without options, but with this one's optimizer, whose own defaults are a part of the job.
@@ -176,15 +177,18 @@ std::unique_ptr<ring::ProcessGroup> Job::split(ring::ProcessGroup& parent, std::
 
 void Job::require_member() const {
   require_own_process();
-  if (left_) fail(ErrorKind::usage, "this worker has left the job");
+  if (left_) fail(ErrorKind::usage, kHasLeft);
 }
 
 bool Job::leave(Moment until) {
   const MutexLock lock(mutex_);
-  if (left_) fail(ErrorKind::usage, "this worker has left the job");  // another thread's call
+  if (left_) fail(ErrorKind::usage, kHasLeft);  // another thread's call
   try {
     left_ = leave_with_all(until);
-    if (left_) end_vector();
+    if (left_) {
+      engine_->end_flights(kHasLeft);
+      end_vector();
+    }
     return left_;
   } catch (const Error& error) {  // the job has failed: no process waits for this worker any more
     member_.link().fail(error);

@@ -299,6 +299,36 @@ TEST_CASE("a job is left once, from whichever thread") {
   psring_free(second);
 }
 
+TEST_CASE("an operation that is in flight when the job ends fails") {
+  const CJobs jobs(CJobs::collectives(2));
+  psring_job* second = nullptr;
+  std::jthread joins([&] { second = jobs.join(1); });
+  psring_job* const first = jobs.join(0);
+  joins.join();
+  float value = 0;
+  psring_work* work = nullptr;
+  REQUIRE(psring_recv(psring_world(first), &value, 1, PSRING_F32, 1, 0, &work) == PSRING_OK);
+  CHECK(psring_wait(work, 0) == PSRING_PENDING);
+  psring_status waited = PSRING_PENDING;
+  std::string line;
+  {
+    const std::jthread waits([&] {
+      waited = psring_wait(work, 60);
+      line = psring_last_error();
+    });
+    const std::jthread leaves([&] { CHECK(psring_leave(second, 60) == PSRING_OK); });
+    CHECK(psring_leave(first, 60) == PSRING_OK);
+  }
+  CHECK(waited == PSRING_USAGE);
+  CHECK(line.find("recv of 1 f32") != std::string::npos);
+  CHECK(line.find("this worker has left the job") != std::string::npos);
+  CHECK(psring_wait(work, 60) == PSRING_USAGE);
+  CHECK(psring_check(first) == PSRING_OK);
+  psring_work_free(work);
+  psring_free(first);
+  psring_free(second);
+}
+
 TEST_CASE("a job that was aborted is not left, however often") {
   const CJobs jobs(CJobs::collectives(2));
   psring_job* second = nullptr;

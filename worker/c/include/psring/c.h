@@ -104,7 +104,7 @@ typedef struct psring_join_options {
 PSRING_API psring_status psring_join(const psring_join_options* options, psring_job** job);
 /* A collective, the last one: waits until all ranks have called it, tells the coordinator that this worker is done, and
  * waits until the job has ended. PSRING_PENDING if that takes longer than `timeout` seconds; then it may be repeated.
- */
+ * Operations that are in flight then, as a receive of a message that never comes, end with PSRING_USAGE. */
 PSRING_API psring_status psring_leave(psring_job* job, double timeout);
 /* Ends the job at all ranks with this reason, from any thread. All calls that wait return PSRING_PEER_LOST. */
 PSRING_API psring_status psring_abort(psring_job* job, const char* reason);
